@@ -239,6 +239,10 @@ def _completed(model: type[Options], options: Mapping[str, Any], settings: Setti
         setting = getattr(settings, mark.name, None)
         if setting:
             values[name] = setting
+    for name, field in model.model_fields.items():
+        inner = models_in(field.annotation)
+        if len(inner) == 1 and isinstance(values.get(name), Mapping):
+            values[name] = _completed(inner[0], values[name], settings)
     return values
 
 

@@ -6,7 +6,7 @@ change of each operator, of each aggregate function alone and of all of them tog
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import Any
 
@@ -15,7 +15,9 @@ import pytest
 
 from penstock.data.tick import Tick
 from penstock.plan.node import AggregateCall
-from twin.faults import broken_at, calls_of
+from penstock.state.slot_array import Version
+from penstock.state.state import Image
+from twin.faults import arrays_asked_by, broken_at, calls_of
 from twin.replay import random_ticks
 from twin.rigs import CALLS, RIGS, Rig, aggregate_rig, bits, image_bits, through_bytes
 from twin.rows import multiset, retracted, small_state
@@ -39,7 +41,7 @@ UNRAISABLE = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 
 
 class Subject:
-    """A rig with some rows and the change of one more tick."""
+    """A rig with some rows, of which there is a checkpoint, and the change of one more tick."""
 
     def __init__(self, make: Callable[[], Rig], *, rows: int, last: int) -> None:
         *earlier, self._change = random_ticks(4, ticks=3, rows=rows, last=last)
@@ -51,6 +53,7 @@ class Subject:
             self.rig.step(deltas, Tick(number, number))
             self.rig.end_tick()
         self._begin = [through_bytes(image) for image in self.rig.save()]
+        self.changed()
 
     def step(self) -> list[Any]:
         return [bits(delta) for delta in self.rig.step(self._change, TICK)]
@@ -67,6 +70,7 @@ class Subject:
     def begin_again(self) -> None:
         """Be what it was before the tick."""
         self.rig.load(self._begin)
+        self.changed()
 
     def take_back(self) -> None:
         """Let a tick take all rows but one of each input back, without maintenance."""
@@ -84,6 +88,19 @@ class Subject:
 
     def state(self) -> list[Any]:
         return [image_bits(image) for image in self.rig.save()]
+
+    def changed(self) -> list[list[int] | None]:
+        """The slots of each array that were written since the last call, as a checkpoint asks for them."""
+        versions = [version for image in self.rig.save() for version in versions_in(image)]
+        changes = [version.changes("checkpoint") for version in versions]
+        return [None if slots is None else slots.slots().tolist() for slots in changes]
+
+
+def versions_in(image: Image) -> Iterator[Version]:
+    """The slot arrays of an image."""
+    yield from (array for array in image.arrays.values() if isinstance(array, Version))
+    for part in image.parts.values():
+        yield from versions_in(part)
 
 
 def break_step(subject: Subject, calls: Iterable[int], *, checked: int) -> int:
@@ -127,15 +144,24 @@ def test_a_commit_or_rollback_that_fails_at_any_call_is_finished_by_another_one(
         action = getattr(subject.rig, end)
         subject.step()
         action()
-        expected = subject.state()
+        expected = subject.state(), subject.changed()
         for call in count(1):
             subject.begin_again()
             subject.step()
             broken = broken_at(call, action)
             action()
-            assert subject.state() == expected, f"call {call}"
+            assert (subject.state(), subject.changed()) == expected, f"call {call}"
             if not broken:
                 break
+
+
+@EVERY
+def test_a_commit_asks_for_no_array(name: str) -> None:
+    """What asks for memory may be refused it, the second time too."""
+    with small_state():
+        subject = Subject(ALL[name], rows=3, last=3)
+        subject.step()
+        assert arrays_asked_by(subject.rig.commit) == []
 
 
 @EVERY

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
+import pkgutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock import circuit, operators
 from penstock.data.delta import Delta
 from penstock.data.tick import Tick
 from penstock.errors import PenstockError
+from penstock.operators.base import Operator
+from penstock.spark.operator import Recomputed
+from penstock.state.state import Composite, State
 from seed import SEED
 from twin.replay import random_ticks
 from twin.rigs import RIGS, Rig, bits, image_bits, through_bytes
@@ -105,19 +112,62 @@ def test_a_rejected_tick_leaves_nothing(name: str, seed: int) -> None:
             other.end_tick()
 
 
-def test_two_processes_with_other_hash_seeds_give_the_same_bits() -> None:
-    program = Path(__file__).parents[1] / "twin" / "replay.py"
-    digests = []
-    for hash_seed in ("0", "1"):
-        path = os.pathsep.join([str(program.parents[1]), *filter(None, sys.path)])
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}
-        done = subprocess.run(
-            [sys.executable, str(program), str(SEED)],
-            env=environment,
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        digests.append(json.loads(done.stdout))
-    assert digests[0] == digests[1]
-    assert set(digests[0]) == {*RIGS, *(f"flow {number}" for number in range(5))}
+# Operators that keep state and have no rig, and why.
+WITHOUT_RIG = {
+    Recomputed: "it asks Spark for its rows; it keeps them in the spines that joins and views keep theirs in"
+}
+
+
+def test_every_operator_with_state_has_a_rig() -> None:
+    for package in (operators, circuit):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    stateful = {
+        kind
+        for kind in below(Operator)
+        if kind.__module__.startswith("penstock.") and kind.states is not Composite.states
+    }
+    in_rigs = {
+        type(operator) for make in RIGS.values() for one, _ in make().operators for operator in parts(one)
+    }
+    assert stateful - in_rigs == WITHOUT_RIG.keys()
+
+
+def parts(state: State) -> Iterator[State]:
+    """A state and what it is made of."""
+    yield state
+    for _, part in state.states() if isinstance(state, Composite) else ():
+        yield from parts(part)
+
+
+def below(kind: type[Any]) -> Iterator[type[Any]]:
+    """All classes that are made of one."""
+    for child in kind.__subclasses__():
+        yield child
+        yield from below(child)
+
+
+def test_two_processes_on_different_days_give_the_same_bits() -> None:
+    """In another time zone, with another locale and another seed of hashes, and on one thread."""
+    there = {"TZ": "Asia/Kathmandu", "LC_ALL": "POSIX", "OMP_NUM_THREADS": "1"}
+    here, place = replayed("replay.py", {"TZ": "UTC", "PYTHONHASHSEED": "0"})
+    elsewhere, other_place = replayed("another_day.py", {**there, "PYTHONHASHSEED": "1"})
+    assert here == elsewhere
+    assert set(here) == {*RIGS, *(f"flow {number}" for number in range(5))}
+    assert other_place["day"] >= place["day"] + 400
+    assert (place["zone"], other_place["zone"], other_place["threads"]) == ("UTC", "+0545", 1)
+
+
+def replayed(program: str, environment: dict[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
+    """What a program in another process says of everything that operators and flows give and keep, and of where it is."""
+    path = Path(__file__).parents[1] / "twin" / program
+    modules = os.pathsep.join([str(path.parents[1]), *filter(None, sys.path)])
+    done = subprocess.run(
+        [sys.executable, str(path), str(SEED)],
+        env={**os.environ, **environment, "PYTHONPATH": modules},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    digests, place = json.loads(done.stdout)
+    return digests, place

@@ -27,6 +27,24 @@ def calls_of(action: Callable[[], Any]) -> int:
     return calls
 
 
+def arrays_asked_by(action: Callable[[], Any]) -> list[str]:
+    """The functions of NumPy and Arrow that an action calls."""
+    names = []
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        modules: list[Any] = []
+        if event == "c_call":
+            owner = getattr(argument, "__self__", None)
+            modules = [argument.__module__, type(owner).__module__, getattr(owner, "__name__", None)]
+        elif event == "call":
+            modules = [frame.f_globals.get("__name__")]
+        if any(str(module).partition(".")[0] in ("numpy", "pyarrow") for module in modules):
+            names.append(argument.__name__ if event == "c_call" else frame.f_code.co_name)
+
+    _profiled(note, action)
+    return names
+
+
 def broken_at(call: int, action: Callable[[], Any]) -> bool:
     """Run an action and let its n-th call fail; return whether it makes as many."""
     left = call

@@ -77,6 +77,17 @@ VIEWS: dict[str, plan.Node] = {
         ),
     ),
 }
+NOW = Call("Cast", (Call("CurrentTimestamp", (), "timestamp"),), "bigint", options=(("timeZoneId", "UTC"),))
+# What the other tests of whole flows do not need.
+MORE_VIEWS: dict[str, plan.Node] = {
+    "last_names": plan.Asof((*FIELDS, *FIELDS[:2]), ROWS, PAIR, (2,), (0,), 1, 1, "backward", None, True),
+    "sessions": plan.SessionWindow((*FIELDS, Field("s", "bigint")), ROWS, (0,), start=1, end=1),
+    "not_in": plan.Join(FIELDS[:2], PAIR, NAMES, "anti", (1,), (0,), (False,), None, True),
+    "all_named": join("full", PAIR),
+    "until_now": plan.Filter(FIELDS[:2], PAIR, Call("LessThanOrEqual", (V, NOW), "boolean", True)),
+    "first": plan.TopK(FIELDS, ROWS, (), (plan.SortKey(2), plan.SortKey(1, True, False)), 2, 1),
+}
+ALL_VIEWS = VIEWS | MORE_VIEWS
 LOOKUPS = [
     ("rows", "k"),
     ("rows", "v"),
@@ -133,7 +144,8 @@ class Subject:
             return
         if name in ("total_names", "top_total"):
             self.add("totals")
-        install(self.flow._graph, Prepared(plan.View(name, "", VIEWS[name]), no_fragment), 0)
+        view = plan.View(name, "", ALL_VIEWS[name], uses_time=name == "until_now")
+        install(self.flow._graph, Prepared(view, no_fragment), 0)
 
     def tick(self) -> None:
         change = self._changes.pop(0)
@@ -170,5 +182,5 @@ class Subject:
     def answers(self) -> dict[str, Counter[str]]:
         return {
             name: Counter(map(str, self.flow.snapshot(name).to_pylist()))
-            for name in (*VIEWS, "rows", "names")
+            for name in (*self.flow._graph.views, "rows", "names")
         }

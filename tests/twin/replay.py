@@ -1,4 +1,4 @@
-"""Random ticks through every operator that keeps state; as a program it prints a digest of all that they give and keep.
+"""Random ticks through every operator that keeps state; as a program it prints a digest of all that they give and keep, and where it is.
 
 python tests/twin/replay.py SEED
 """
@@ -9,12 +9,15 @@ import hashlib
 import json
 import random
 import sys
+import time
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
+
 from penstock.data.delta import Delta
 from penstock.data.tick import Tick
-from twin.flows import LOOKUPS, VIEWS, Action, Subject
+from twin.flows import ALL_VIEWS, LOOKUPS, Action, Subject
 from twin.rigs import NAMES, RIGS, TYPES, bits, image_bits
 from twin.rows import delta_of, small_state
 
@@ -71,7 +74,7 @@ def flow_digest(seed: int) -> str:
         for _ in range(10)
     ]
     subject = Subject(changes)
-    actions: list[Action] = [("view", name) for name in VIEWS]
+    actions: list[Action] = [("view", name) for name in ALL_VIEWS]
     actions += [("lookup", what) for what in LOOKUPS]
     chance.shuffle(actions)
     found = hashlib.sha256()
@@ -79,7 +82,7 @@ def flow_digest(seed: int) -> str:
         for action in actions[number::10]:
             subject.do(action)
         found.update(repr([bits(delta) for delta in subject.emitted()]).encode())
-    for name in VIEWS:
+    for name in ALL_VIEWS:
         subject.add(name)
     images = sorted((str(key), image) for key, image in subject.kernel.save().items())
     found.update(repr([(key, image_bits(image)) for key, image in images]).encode())
@@ -91,4 +94,5 @@ if __name__ == "__main__":
     with small_state():
         digests = {name: digest(name, seed) for name in RIGS}
         digests |= {f"flow {number}": flow_digest(seed + number) for number in range(5)}
-        print(json.dumps(digests))
+        place = {"day": int(time.time() // 86_400), "zone": time.tzname[0], "threads": pa.cpu_count()}
+        print(json.dumps([digests, place]))

@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.circuit.circuit import Circuit
+from penstock.circuit.compile import Shared
+from penstock.circuit.recursive import ViewCompiler
 from penstock.data.delta import Delta
 from penstock.data.tick import Tick
 from penstock.functions import evaluate
@@ -23,7 +26,7 @@ from penstock.operators.base import Operator
 from penstock.operators.closing import Closing
 from penstock.operators.contents import Contents
 from penstock.operators.join import Join
-from penstock.operators.linear import Filter
+from penstock.operators.linear import Feed, Filter
 from penstock.operators.open_rows import ArrangeOpen
 from penstock.operators.output import Output
 from penstock.operators.semijoin import NotIn, SemiJoin
@@ -33,11 +36,13 @@ from penstock.operators.source import Source
 from penstock.operators.temporal import TemporalFilter, Timed
 from penstock.operators.topk import TopK
 from penstock.operators.window import Window
+from penstock.plan import node as plan
 from penstock.plan.event_time import WatermarkBound
 from penstock.plan.expiry import Passed
-from penstock.plan.expression import Column
+from penstock.plan.expression import Call as Expression
+from penstock.plan.expression import Column, Literal
 from penstock.plan.node import AggregateCall as Call
-from penstock.plan.node import Frame, SortKey, WindowCall
+from penstock.plan.node import Field, Frame, SortKey, WindowCall
 from penstock.state.arrangement import Arrangement, Selected
 from penstock.state.data_file import ImageReader, ImageWriter
 from penstock.state.files import LocalFiles
@@ -67,6 +72,18 @@ CALLS = (
     Call("Last", (2,), "string"),
     Call("CollectList", (2,), "array<string>"),
     Call("Percentile", (1,), "double"),
+)
+
+COUNTED = (
+    Call("Percentile", (1, 0), "double"),
+    Call("Mode", (2,), "string"),
+    Call("CollectSet", (1,), "array<double>"),
+    Call("HyperLogLogPlusPlus", (2,), "bigint", options=(("precision", 4), ("threshold", "10"))),
+)
+LISTED = (Literal("a", "string"), Literal(None, "string"), Literal("", "string"))
+FIELDS = tuple(
+    Field(name, kind)
+    for name, kind in zip("kdtnb", ("bigint", "double", "string", "decimal(20,2)", "boolean"), strict=True)
 )
 
 
@@ -257,6 +274,36 @@ class _Chain(Operator):
         return delta
 
 
+def _pivot() -> Rig:
+    """The greatest number of each text, as columns."""
+    greatest = Aggregate(TYPES, (0, 2), (Call("Max", (1,), "double"),))
+    call = Call("PivotFirst", (1, 2), "array<double>", options=(("pivotColumnValues", LISTED),))
+    return Rig([(_Chain(greatest, Aggregate((TYPES[0], TYPES[2], TYPES[1]), (0,), (call,))), (0,))])
+
+
+def _recursion(limit: int | None = None) -> Rig:
+    """Rows of the left input, and what the right input makes of them: rows of the same number, which is one more then, up to two."""
+    walk, left, right = (plan.Scan(FIELDS, name, tuple(range(5))) for name in ("walk", "left", "right"))
+    joined = plan.Join((*FIELDS, *FIELDS), walk, right, "inner", (0,), (0,), (False,))
+    number, two = Column(0, "bigint"), Literal(2, "bigint")
+    few = plan.Filter(joined.fields, joined, Expression("LessThan", (number, two), "boolean", True))
+    more = Expression("Add", (number, Literal(1, "bigint")), "bigint", True, OPTIONS)
+    step = plan.Project(
+        FIELDS, few, (more, *(Column(at, field.type) for at, field in enumerate(FIELDS[1:], 6)))
+    )
+    fields = FIELDS if limit is None else (*FIELDS, Field("level", "int"))
+    circuit = Circuit()
+    feeds = {name: circuit.add(Feed(), (), TYPES) for name in ("left", "right")}
+    compiler = ViewCompiler(circuit, feeds, Shared(), _no_fragment, added=list(feeds.values()))
+    compiler.compile(plan.Recursive(fields, "walk", left, step, limit=limit))
+    _, _, arrange, recursive = (vertex.operator for vertex in circuit.vertices.values())
+    return Rig([(arrange, (1,)), (recursive, (0, 1))])
+
+
+def _no_fragment(node: plan.Spark) -> Any:
+    raise AssertionError(node)
+
+
 def _output() -> Rig:
     return Rig([(Output("v", NAMES, Arrangement(TYPES, None)), (0,))])
 
@@ -267,6 +314,10 @@ RIGS: dict[str, Callable[[], Rig]] = {
     "groups that close": _closing,
     "what is forgotten": _forgetting,
     "aggregate of all": aggregate_rig,
+    "aggregate of counted values": lambda: aggregate_rig(2, calls=COUNTED),
+    "pivot": _pivot,
+    "recursion": _recursion,
+    "recursion with a limit": lambda: _recursion(5),
     "top 2": _topk,
     "top 2 per text, with ranks": lambda: _topk(2, rank=True),
     "all rows in order": lambda: _topk(0, limit=None, rank=True),

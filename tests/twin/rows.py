@@ -150,7 +150,18 @@ def small_state() -> Iterator[None]:
     """Sizes so small that a few rows make runs, open merges and offset tables."""
     before = replace(LIMITS)
     _set(
-        Limits(fan_in=3, small=3, at_once=6, fuel=2, paid_chunk=2, merge_chunk=4, least_chunk=1, table_from=6)
+        Limits(
+            fan_in=3,
+            small=3,
+            at_once=6,
+            fuel=2,
+            paid_chunk=2,
+            merge_chunk=4,
+            least_chunk=1,
+            table_from=6,
+            fold_from=2,
+            spare=2,
+        )
     )
     try:
         yield

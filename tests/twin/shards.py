@@ -136,21 +136,14 @@ def _read(edge: Edge, relations: Relations, shards: int) -> list[Multiset]:
 
 
 def _merged(node: plan.Node, edge: Edge, relations: Relations, shards: int) -> Multiset:
-    """What the home shard makes of the partial results of all shards."""
+    """What the home shard makes of the first rows of all shards."""
+    assert isinstance(node, plan.TopK)
+    assert node.limit is not None
     assert edge.exchange is not None
     assert edge.exchange.kind == "one place"
     rows = in_shards(edge.source, relations, shards)
-    match node:
-        case plan.Aggregate():
-            partial = _sum(apply(node, [own]) for own in rows)
-            sums = (plan.AggregateCall("Sum", (at,), "bigint") for at in range(len(node.calls)))
-            return apply(plan.Aggregate(node.fields, node, (), tuple(sums)), [partial])
-        case plan.TopK():
-            assert node.limit is not None
-            first = replace(node, limit=node.offset + node.limit, offset=0, rank_field=False)
-            return apply(node, [_sum(apply(first, [own]) for own in rows)])
-        case _:
-            raise AssertionError(node)
+    first = replace(node, limit=node.offset + node.limit, offset=0, rank_field=False)
+    return apply(node, [_sum(apply(first, [own]) for own in rows)])
 
 
 def _recursion(node: plan.Recursive, sharded: Sharded, relations: Relations, shards: int) -> list[Multiset]:

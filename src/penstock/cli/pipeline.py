@@ -30,6 +30,12 @@ Yes = Annotated[
         "--yes", "-y", help="Go on when the pipeline has changed and rows of its state would be lost."
     ),
 ]
+Moved = Annotated[
+    bool,
+    typer.Option(
+        "--moved", help="Go on with the state of another file of this name, whose place this one has taken."
+    ),
+]
 
 CONNECTORS: Mapping[str, str] = {"iceberg": "iceberg"}
 """The connectors that Spark must be started with, by the types of nodes; others are added when a node needs them."""
@@ -49,7 +55,9 @@ def pipeline_session(
     spec: PipelineSpec, *, conf: Mapping[str, str], master: str | None, connectors: tuple[str, ...]
 ) -> Iterator[Session]:
     """A session for a pipeline, with the connectors that its nodes need."""
-    import penstock.pipeline.run  # noqa: F401  # while the JVM boots
+    import penstock.pipeline.run
+    import penstock.streaming.queries
+    import penstock.streaming.reader  # noqa: F401  # all of them while the JVM boots
     from penstock.cli.process import embedded
     from penstock.spark.redaction import redact
 

@@ -77,8 +77,8 @@ class Levels:
         before = self.totals[depth] if depth < len(self.totals) else 0
         if self._keeps_rows:
             spine = self.rows[depth] if depth < len(self.rows) else Spine(self._types)
+            self._staged.append(spine)  # first, so that a rollback finds it
             spine.stage(rows)
-            self._staged.append(spine)
         self._pending.append(before + int(np.sum(rows.weights)))
         return self._pending[depth]
 

@@ -23,6 +23,7 @@ from penstock.pipeline.step import node_values, other_key
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target
 from penstock.spark.errors.query import translate_query_error, translated
 from penstock.spark.micro_batch import stateless, union
+from penstock.spark.no_rows import no_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -244,7 +245,7 @@ class GroupSink(Sink):
     def open(self, target: Target) -> None:
         self._target = target
         self._idle = {
-            source.node.name: target.spark.createDataFrame([], source.output.schema)
+            source.node.name: no_rows(target.spark, source.output.schema)
             for source in self._plan.sources
             if source.is_idle
         }

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 GROUP, NODES = "group", "nodes"
 """What is recorded of the job that runs a group: its name, and the nodes that it was started with."""
-OUTSIDE = "outside"
-"""What sources have made in other systems, by their nodes, in words."""
 
 
 def job_name(pipeline: str, group: str) -> str:

@@ -21,6 +21,7 @@ from penstock.pipeline.problem import PipelineError, Problem, in_file_order
 from penstock.pipeline.references import check_references
 from penstock.pipeline.secret import credential, hide, model_secrets, secrets_in
 from penstock.pipeline.spec import PipelineSpec
+from penstock.pipeline.stored_secret import check_stored_secrets
 from penstock.pipeline.validation import Validation
 from penstock.pipeline.variables import Filling
 from penstock.pipeline.yaml_tree import LARGEST_FILE, Tree, decode, parse
@@ -113,6 +114,7 @@ def check_text(
     spec = validation.spec(tree)
     spec = replace(spec, secrets=spec.secrets | _literal_secrets(spec, environ))
     check_references(spec, validation)
+    check_stored_secrets(tree, spec, filling.values_of, validation)
     ordered = tuple(in_file_order(validation.problems))
     is_right = all(problem.is_warning for problem in ordered)
     return Checked(ordered, spec if is_right else None, tree)

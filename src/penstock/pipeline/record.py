@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline.changes import fingerprints
 from penstock.pipeline.group_folder import FOLDER
-from penstock.pipeline.group_name import GROUP, NODES, OUTSIDE
+from penstock.pipeline.group_name import GROUP, NODES
 from penstock.spark.micro_batch import plan as spark_plan
 
 if TYPE_CHECKING:
@@ -22,17 +21,14 @@ LETTERS = "dead_letters"
 """Where nodes store dead letters: a folder of the pipeline's own, or None for another store."""
 
 
-def parts(spec: PipelineSpec, group: GroupPlan, before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record of a group; what sources made that were in the record `before` and are gone stays in it."""
-    outside = {name: words for name, words in before.get(OUTSIDE, {}).items() if name not in group.nodes}
-    outside |= {source.node.name: words for source in group.sources if (words := source.source.made_outside)}
+def parts(spec: PipelineSpec, group: GroupPlan) -> dict[str, Any]:
+    """Return the record of a group."""
     return {
         PIPELINE: spec.path,
         NODES: {name: node for name, node in fingerprints(spec).items() if name in group.nodes},
         GROUP: group.name,
         FOLDER: str(group.folder.path),
         SOURCES: spark_sources(group),
-        OUTSIDE: outside,
         LETTERS: {name: letters.store.own_folder for name, letters in group.letters.items()},
     }
 

@@ -36,10 +36,14 @@ FORMATS = {"parquet", "csv", "json", "orc", "avro", "text", "delta", "iceberg", 
 
 def check_references(spec: PipelineSpec, validation: Validation) -> None:
     """Report what is wrong between nodes; checks that need all nodes are left out when some are wrong."""
+    misnaming = set()
     for node in spec.nodes.values():
         if len(validation.problems) > MOST_PROBLEMS:
             return
+        before = len(validation.problems)
         _check_names(node, validation)
+        if any(problem.code == UNKNOWN for problem in validation.problems[before:]):
+            misnaming.add(node.name)
         _check_schema(spec, node, validation)
     inputs = {name: spec.inputs(name) for name in spec.nodes}
     for cycle in cycles(
@@ -52,7 +56,9 @@ def check_references(spec: PipelineSpec, validation: Validation) -> None:
     if len(spec.nodes) < len(validation.declared):
         return
     for node in spec.nodes.values():
-        _check_inputs(node, inputs[node.name], spec, validation)
+        # A node that reads a name that there is not may have no other input because of that.
+        if node.name not in misnaming:
+            _check_inputs(node, inputs[node.name], spec, validation)
     _check_keys(spec, validation)
     if not any(problem.code == UNKNOWN for problem in validation.problems):
         _check_use(spec, inputs, validation)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError, InternalError, PenstockError, StateError
 from penstock.pipeline import record
@@ -18,6 +18,8 @@ from penstock.pipeline.fields import ENDING_TRIGGERS
 from penstock.pipeline.group import GroupPlan, GroupSink, NodeEpoch, Phase
 from penstock.pipeline.group_name import earlier_groups, job_name, kinds_of
 from penstock.pipeline.node import SinkNode, SourceNode, labels_of
+from penstock.pipeline.outside import OUTSIDE, Note, left_behind, note_resources, resources_of
+from penstock.pipeline.owner import refuse_other_file
 from penstock.pipeline.planner import Planner
 from penstock.pipeline.replay import Replay, Requests
 from penstock.pipeline.secret import hide
@@ -62,8 +64,8 @@ class PipelinePlan:
     is_lasting: bool
     """Whether anything of it is there after its end, so that another run goes on where this one ends."""
     planner: Planner
-    before: Mapping[str, Mapping[str, Any]]
-    """What is recorded of the groups that have run, by their names."""
+    left: tuple[tuple[Note, str], ...] = ()
+    """What sources that are gone have left in other systems, each with the command that removes it."""
 
     @property
     def is_bounded(self) -> bool:
@@ -78,10 +80,13 @@ class PipelinePlan:
         return job_name(self.spec.name, group.name)
 
 
-def plan_pipeline(session: Session, spec: PipelineSpec, *, runs: bool = False) -> PipelinePlan:
+def plan_pipeline(
+    session: Session, spec: PipelineSpec, *, runs: bool = False, moved: bool = False
+) -> PipelinePlan:
     """Open the sources of a pipeline, resolve all types, and refuse what cannot work; nothing is started or written.
 
-    With `runs` it is to be started: what sources fix at their first start is stored as soon as the lease of their group is there.
+    With `runs` it is to be started: what sources fix at their first start is stored as soon as the lease of their group is there. It is
+    refused when another file of the same name owns the state, unless this one has `moved` into its place.
     """
     lasting = is_lasting(session, spec)
     folder = state_folder(session, spec) if lasting else Path(session.queries.temporary_folder())
@@ -94,7 +99,8 @@ def plan_pipeline(session: Session, spec: PipelineSpec, *, runs: bool = False) -
         return {} if backend is None else backend.state.items(job_name(spec.name, group), namespace=SOURCES)
 
     before = {} if backend is None else earlier_groups(spec.name, backend)
-    records = {name: job.definition for name, job in before.items()}
+    if runs and not moved:
+        refuse_other_file(spec, before.values())
     planner = Planner(
         session,
         spec,
@@ -103,7 +109,12 @@ def plan_pipeline(session: Session, spec: PipelineSpec, *, runs: bool = False) -
         stored=stored,
         runs=lasting and runs,
     )
-    return PipelinePlan(spec, tuple(planner.groups()), folder, lasting, planner, records)
+    groups = tuple(planner.groups())
+    left = []
+    if backend is not None:
+        jobs = {name: job.name for name, job in before.items()}
+        left = left_behind(spec.name, jobs, groups, backend)
+    return PipelinePlan(spec, groups, folder, lasting, planner, tuple(left))
 
 
 def is_lasting(session: Session, spec: PipelineSpec) -> bool:
@@ -176,6 +187,10 @@ class PipelineRun:
         """Start all groups; when one cannot start, those that run are stopped again."""
         plans = [self._query_plan(group) for group in self.groups.values()]
         self._session.queries.dispatcher.add(self._listener)
+        for note, command in self.plan.left:
+            cost = f", and {note.resource.cost}" if note.resource.cost else ""
+            text = f"the {note} is not read any more{cost}: {command} removes it"
+            self._say(hide(text, self.plan.spec.secrets))
         try:
             for name, plan in zip(self.groups, plans, strict=True):
                 self._launch(name, plan)
@@ -309,6 +324,10 @@ class PipelineRun:
             if job is not None and group.values is not None:
                 # Not before the checkpoint is the one of these sources: a start that dies in between does both again.
                 group.values.store(job.values_of(SOURCES))
+            if job is not None:
+                safe = partial(hide, secrets=spec.secrets)
+                everywhere = resources_of(self.groups.values(), safe)
+                note_resources(job.values_of(OUTSIDE), resources_of([group], safe), everywhere=everywhere)
             if group.phase is Phase.LIVE and history.exists():
                 checkpoint.follow(spark, str(history), location, plan.shape)
             for views in group.left_views:
@@ -320,7 +339,7 @@ class PipelineRun:
             plan,
             kind="pipeline",
             prepare=prepare,
-            parts=record.parts(spec, group, self.plan.before.get(group.name, {})),
+            parts=record.parts(spec, group),
             hide=partial(hide, secrets=spec.secrets),
         )
 

@@ -6,6 +6,7 @@ that has several, and its beginning where a text was cut.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +27,7 @@ KEY = 16
 BEGINNING = 12
 """How many characters of a secret that was cut distinguish it from another text that begins like it."""
 
-_PLAIN_HEADERS = ("accept", "content-type", "user-agent")
+PLAIN_HEADERS = ("accept", "content-type", "user-agent")
 _KINDS = ("basic", "bearer", "token")
 _CUT = re.compile(r"$|['\"`…]|\.\.\.", re.MULTILINE)
 
@@ -76,13 +77,13 @@ def _secrets_of(value: Any, *, is_secret: bool) -> set[str]:
             parts = (
                 _secrets_of(item, is_secret=is_secret or is_secret_name(str(name)))
                 for name, item in value.items()
-                if str(name).lower() not in _PLAIN_HEADERS
+                if str(name).lower() not in PLAIN_HEADERS
             )
             return set().union(*parts)
         case list() | tuple():
             return set().union(*(_secrets_of(item, is_secret=is_secret) for item in value))
         case str() if "://" in value:
-            return _secrets_in_address(value) if is_secret else set(passwords_in(value))
+            return secrets_in_address(value) if is_secret else set(passwords_in(value))
         case str() if is_secret:
             return credential(value)
     return set()
@@ -94,7 +95,7 @@ def credential(value: str) -> set[str]:
     return secrets_in(value) | ({rest} if blank and kind.lower() in _KINDS else set())
 
 
-def _secrets_in_address(url: str) -> set[str]:
+def secrets_in_address(url: str) -> set[str]:
     """The passwords in an address, and what of its path may be a key, as in that of a webhook."""
     secrets = secrets_in(url) - {url, url.strip()}
     try:
@@ -107,6 +108,12 @@ def _secrets_in_address(url: str) -> set[str]:
     if len(segments) > 1:
         secrets.add(parts.path)
     return secrets | {segment for segment in segments if len(segment) >= KEY} | ({parts.query} - {""})
+
+
+@lru_cache(maxsize=1_000)
+def slow_hash(secrets: bytes) -> bytes:
+    """A hash of a text that may be secret, from which nobody finds it by trying."""
+    return hashlib.pbkdf2_hmac("sha256", secrets, b"secrets of a node of penstock", 20_000)
 
 
 class _Forms:

@@ -15,6 +15,7 @@ from penstock.pipeline.transforms.sql import SqlNode
 from penstock.spark.errors import located
 from penstock.spark.errors.query import translated
 from penstock.spark.micro_batch import stateless
+from penstock.spark.no_rows import no_rows
 from penstock.sql.relation import renamed
 from penstock.transforms import operations
 from penstock.transforms.base import ERROR, INPUT, TransformContext
@@ -112,7 +113,7 @@ class SqlStep(Step):
         frames = {
             name: stateless.empty_stream(self._spark, _without_operation(output))
             if not output.static
-            else self._spark.createDataFrame([], output.schema)
+            else no_rows(self._spark, output.schema)
             for name, output in self._inputs.items()
         }
         with in_query_of(self._node, self._sql):
@@ -128,9 +129,7 @@ class SqlStep(Step):
         if self._changing is None:
             return {self._node.name: NodeOutput(planned.schema, self._checked_keys(planned.schema.names))}
         with in_query_of(self._node, self._sql):
-            empty = {
-                name: self._spark.createDataFrame([], output.schema) for name, output in self._inputs.items()
-            }
+            empty = {name: no_rows(self._spark, output.schema) for name, output in self._inputs.items()}
             keys, lost = self._keys_of_changes(self._changing, empty)
             schema = self._plan(self._spark, empty).schema
         require_columns(self._node, keys, schema.names)
@@ -243,9 +242,8 @@ class TransformStep(Step):
 
     def outputs(self) -> Mapping[str, NodeOutput]:
         with translated(where=str(self._node.place)):
-            rows = self._transform.apply(
-                self._spark.createDataFrame([], self._input.schema), self._context
-            ).drop(ERROR, INPUT)
+            empty = no_rows(self._spark, self._input.schema)
+            rows = self._transform.apply(empty, self._context).drop(ERROR, INPUT)
         self.is_volatile = stateless.is_volatile(rows)
         require_columns(self._node, self._keys, rows.columns)
         if self._keys and self._transform.keeps_columns and not self._input.is_keyed_by(self._keys):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from penstock.config import Settings
-from penstock.errors import PenstockError, suggest
+from penstock.errors import PenstockError, nearest, suggest
 from penstock.options import Mistake, Model, Options, OptionsOwner, check_options, option_fields
 from penstock.pipeline.fields import PipelineFields, TestFields
 from penstock.pipeline.node import RowErrors, SourceNode
@@ -189,7 +189,8 @@ class Validation:
         try:
             model = model_of(node.kind, written.text, values)
         except PenstockError as error:
-            self.report(written.place, f"{what}: {error.message}", error.hint or "", "PIPELINE_TYPE")
+            if not written.is_unfilled:
+                self.report(written.place, f"{what}: {error.message}", error.hint or "", "PIPELINE_TYPE")
             return
         except Exception as error:
             text = f"{what}: its type '{written.text}' cannot be loaded: {type(error).__name__}: {error}"
@@ -218,22 +219,35 @@ class Validation:
             return None
         if mistakes:
             field_places = dict(places(tree))
+            missing = [str(mistake.path[-1]) for mistake in mistakes if mistake.kind == "MISSING"]
             for mistake in mistakes:
-                self._report_mistake(mistake, model, tree, owner, field_places.get(mistake.path, place))
+                value = value_in(tree, mistake.path)
+                # Of a text without its variable, that it has none is the mistake.
+                if mistake.path and isinstance(value, YamlScalar) and value.is_unfilled:
+                    continue
+                place_of_field = field_places.get(mistake.path, place)
+                self._report_mistake(mistake, model, tree, owner, place_of_field, missing=missing)
         return read
 
     def _report_mistake(
-        self, mistake: Mistake, model: type[Options], tree: MappingTree, owner: OptionsOwner, place: Place
+        self,
+        mistake: Mistake,
+        model: type[Options],
+        tree: MappingTree,
+        owner: OptionsOwner,
+        place: Place,
+        *,
+        missing: Sequence[str],
     ) -> None:
-        """Report what is wrong with a field; `place` is that of the field, or of the value that lacks it."""
+        """Report what is wrong with a field; `place` is that of the field, or of the value that lacks it. `missing` are the fields that are."""
         dotted = ".".join(map(str, mistake.path))
         if mistake.kind == "UNKNOWN":
             text = f"{owner.name} has no field '{dotted}'"
-            hint = (
-                suggest(str(mistake.path[-1]), mistake.choices, what="field")
-                if mistake.choices
-                else "remove it"
-            )
+            name = str(mistake.path[-1])
+            hint = suggest(name, mistake.choices, what="field") if mistake.choices else "remove it"
+            near = nearest(name, [field for field in missing if field in mistake.choices])
+            if near is not None:
+                hint = f"did you mean '{near}'? {suggest('', mistake.choices, what='field')}"
             if " " in str(mistake.path[-1]):
                 hint = "within braces, put a text with commas in quotes"
             elif mistake.path[-1] in option_fields(RowErrors):

@@ -33,8 +33,10 @@ class Filling:
     variables: Mapping[str, str]
     secrets: set[str] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
+    values_of: dict[str, str] = field(default_factory=dict)
+    """The variables that have been filled in, with their values."""
     _done: dict[tuple[int, bool], Tree] = field(default_factory=dict)
-    _values: list[str] = field(default_factory=list)
+    _names: set[str] = field(default_factory=set)
     """Of the variables in the text that is filled in now."""
 
     def tree(self, tree: Tree, *, in_script: bool = False) -> Tree:
@@ -61,16 +63,20 @@ class Filling:
         """Return a text with its variables filled in."""
         if "${" not in scalar.text:
             return scalar
-        self._values.clear()
+        self._names.clear()
+        earlier = len(self.problems)
         text = self._text(scalar.text, scalar, 0, 0, in_script=in_script)
-        values = frozenset(self._values)
-        return scalar if text == scalar.text else replace(scalar, text=text, raw=scalar.text, filled=values)
+        if len(self.problems) > earlier:
+            scalar = replace(scalar, is_unfilled=True)
+        if text == scalar.text:
+            return scalar
+        names = frozenset(self._names)
+        filled = frozenset(self.values_of[name] for name in names)
+        return replace(scalar, text=text, raw=scalar.text, filled=filled, variables=names)
 
     def marked(self, tree: Tree, before: Tree) -> Tree:
         """Return a tree that was made from another one, with what variables gave in its new texts noted."""
-        return (
-            tree if tree is before else _marked(tree, self.secrets, {id(part) for part in _scalars(before)})
-        )
+        return tree if tree is before else self._marked(tree, {id(part) for part in _scalars(before)})
 
     def _text(self, text: str, scalar: YamlScalar, shift: int, depth: int, *, in_script: bool) -> str:
         parts = []
@@ -111,7 +117,8 @@ class Filling:
         value = self.variables.get(name)
         if value or (value is not None and not colon):
             self.secrets.update(secrets_in(value))
-            self._values.append(value)
+            self.values_of[name] = value
+            self._names.add(name)
             return value
         if colon and depth < DEEPEST:
             return self._text(default, scalar, offset + len(name) + 4, depth + 1, in_script=in_script)
@@ -126,6 +133,20 @@ class Filling:
         self._refuse(scalar, offset, f"the variable {name} is not set", hint)
         return None
 
+    def _marked(self, tree: Tree, old_scalars: Collection[int]) -> Tree:
+        match tree:
+            case MappingTree():
+                entries = ((key, self._marked(value, old_scalars)) for key, value in tree.entries)
+                return replace(tree, entries=tuple(entries))
+            case SequenceTree():
+                return replace(tree, items=tuple(self._marked(item, old_scalars) for item in tree.items))
+        values = frozenset(secret for secret in self.secrets if len(secret) >= SHORT and secret in tree.text)
+        if id(tree) in old_scalars or not values:
+            return tree
+        # Where the new text came from is not known, so it is shown without what variables gave.
+        names = frozenset(name for name, value in self.values_of.items() if value in values)
+        return replace(tree, filled=values, raw=hide(tree.text, values), variables=names)
+
     def _refuse_twice(self, entries: Iterable[tuple[YamlScalar, Tree]]) -> None:
         """Names that variables have made the same; without them the file was refused."""
         first: dict[str, YamlScalar] = {}
@@ -139,20 +160,6 @@ class Filling:
     def _refuse(self, scalar: YamlScalar, offset: int, text: str, hint: str) -> None:
         if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(Problem(scalar.place_at(offset), text, hint, "PIPELINE_VARIABLE"))
-
-
-def _marked(tree: Tree, secrets: Iterable[str], old_scalars: Collection[int]) -> Tree:
-    match tree:
-        case MappingTree():
-            entries = ((key, _marked(value, secrets, old_scalars)) for key, value in tree.entries)
-            return replace(tree, entries=tuple(entries))
-        case SequenceTree():
-            return replace(tree, items=tuple(_marked(item, secrets, old_scalars) for item in tree.items))
-    values = frozenset(secret for secret in secrets if len(secret) >= SHORT and secret in tree.text)
-    if id(tree) in old_scalars or not values:
-        return tree
-    # Where the new text came from is not known, so it is shown without what variables gave.
-    return replace(tree, filled=values, raw=hide(tree.text, values))
 
 
 def _scalars(tree: Tree) -> Iterator[YamlScalar]:

@@ -48,6 +48,7 @@ from penstock.pipeline.stage_plan import (
 from penstock.pipeline.stage_store import SavedRows, Settling, StageStore
 from penstock.plan.node import Field, Fields
 from penstock.spark.arrow import to_arrow_all, to_frame
+from penstock.spark.no_rows import no_rows
 from penstock.spark.schema import struct_of
 from penstock.state.location import open_location
 
@@ -291,7 +292,7 @@ class ViewStage:
             kinds = [field.dataType.simpleString() for field in schema.fields]
             return to_frame(spark, columns, schema.names, kinds, schema=schema)
         if view not in self._nothing:
-            self._nothing[view] = spark.createDataFrame([], schema)
+            self._nothing[view] = no_rows(spark, schema)
         return self._nothing[view]
 
     # Taking over a definition

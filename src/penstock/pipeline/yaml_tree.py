@@ -91,6 +91,10 @@ class YamlScalar:
     """The text as the file has it, when variables were filled in."""
     filled: frozenset[str] = frozenset()
     """What variables gave."""
+    variables: frozenset[str] = frozenset()
+    """The variables that gave it."""
+    is_unfilled: bool = False
+    """Whether a variable in it has no value, so that the text is not what is meant."""
 
     @property
     def value(self) -> Any:

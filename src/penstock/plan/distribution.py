@@ -16,12 +16,12 @@ Rows that an operator must see together meet by an exchange: by keys, to one pla
 | NOT IN (null-aware) | the right input goes everywhere: whether it is empty or has a NULL concerns every left row | as the left input |
 | Asof | by its keys; without keys in one place | by the keys; one place |
 | Aggregate | by the group keys | by the group keys |
-| Aggregate without keys | each shard aggregates its rows, the home shard merges the partial results | one place: there is one row, also over nothing |
+| Aggregate without keys | in one place; its rows travel consolidated, so that equal ones travel as one | one place: there is one row, also over nothing |
 | TopK | by the partition; without one each shard's first rows go to one place | by the partition; one place |
 | Window | by the partition; without one in one place | by the partition; one place |
 | SessionWindow | by its keys; without keys in one place | by the keys; one place |
 | Single | in one place; its reader, a cross join, has the row go everywhere | one place |
-| Recursive | in one place, with everything that the step reads | one place |
+| Recursive | in one place, with everything that the step reads; with a step that asks Spark to the driver | one place |
 | Spark | to the driver, which asks Spark | one place: the driver hands them to the home shard |
 
 An operator over inputs that are everywhere is everywhere, and one over inputs in one place is there: nothing travels. Rows that are by some
@@ -115,7 +115,7 @@ DRIVER = Distribution("driver")  # where an exchange may lead, never where the r
 class Edge:
     """An input of an operator, and the exchange on the way: None when the rows stay where they are.
 
-    With `partial` each shard runs the operator over its rows first, and what travels is the result. An exchange of rows that are
+    With `partial` each shard has its own first rows of a top-k, and those travel. An exchange of rows that are
     everywhere moves nothing: each shard takes its part of its own copy.
     """
 
@@ -132,7 +132,7 @@ class Edge:
         """The exchange in words, empty when there is none."""
         if self.exchange is None:
             return ""
-        what = "exchange of partial results" if self.partial else "exchange"
+        what = "exchange of first rows" if self.partial else "exchange"
         match self.exchange.kind:
             case "everywhere":
                 return f"{what} to every shard"
@@ -241,7 +241,7 @@ def _of_one_input(
             columns = ((column, at) for at, column in enumerate(node.required))
             return Sharded(node, _renamed(source.output, columns), (edge,))
         case Aggregate():
-            edge = _by_keys(source, node.keys, partial=True)
+            edge = _by_keys(source, node.keys)
             columns = ((column, at) for at, column in enumerate(node.keys))
             return Sharded(node, _renamed(edge.distribution, columns), (edge,))
         case TopK():
@@ -437,19 +437,35 @@ def _recursive(node: Recursive, relations: Relations) -> Sharded:
         step = distribute(node.step, {**relations, **dict.fromkeys(names, EVERYWHERE)})
         if step.output == EVERYWHERE:
             return Sharded(node, EVERYWHERE, (Edge(anchor), Edge(step)))
-    return Sharded(node, ONE_PLACE, (_gathered(anchor), _gathered(_at_home(node.step, names, relations))))
+    target = DRIVER if has_spark(node) else ONE_PLACE
+    step = _inside(node.step, names, relations, target)
+    return Sharded(node, ONE_PLACE, (_brought(anchor, target), _step_edge(node.step, step, names, target)))
 
 
-def _at_home(node: Node, names: frozenset[str], relations: Relations) -> Sharded:
-    """A part of a recursion's step: what reads the relations `names` runs on the home shard, and the rest comes to it."""
+def _inside(node: Node, names: frozenset[str], relations: Relations, target: Distribution) -> Sharded:
+    """A part of a recursion's step: what reads the relations `names` runs where the recursion does, and the rest comes to it."""
     if not _reads(node, names):
         return distribute(node, relations)
     if isinstance(node, Recursive):
         names |= {node.name, so_far(node.name)}
-    sources = [_at_home(child, names, relations) for child in children(node)]
-    if isinstance(node, Spark):
-        return Sharded(node, ONE_PLACE, tuple(Edge(source, DRIVER) for source in sources))
-    return Sharded(node, ONE_PLACE, tuple(_gathered(source) for source in sources))
+    edges = (
+        _step_edge(child, _inside(child, names, relations, target), names, target) for child in children(node)
+    )
+    return Sharded(node, ONE_PLACE, tuple(edges))
+
+
+def _step_edge(node: Node, source: Sharded, names: frozenset[str], target: Distribution) -> Edge:
+    return Edge(source) if _reads(node, names) else _brought(source, target)
+
+
+def _brought(source: Sharded, target: Distribution) -> Edge:
+    """An input that comes to the home shard, or to the driver."""
+    return _gathered(source) if target == ONE_PLACE else Edge(source, target)
+
+
+def has_spark(node: Node) -> bool:
+    """Whether a part of a plan is Spark's."""
+    return isinstance(node, Spark) or any(has_spark(child) for child in children(node))
 
 
 def _reads(node: Node, names: frozenset[str]) -> bool:

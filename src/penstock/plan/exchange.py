@@ -23,6 +23,7 @@ from penstock.plan.distribution import (
     Sharded,
     distribute,
     distribute_view,
+    has_spark,
 )
 
 RunsOn = Literal["home", "driver"]
@@ -74,8 +75,9 @@ class _Rewrite:
         return _exchange(node, ONE_PLACE, copied=False)
 
     def _input(self, node: plan.Node, edge: Edge) -> plan.Node:
-        if not edge.partial or not isinstance(node, plan.TopK):
+        if not edge.partial:
             return self._edge(edge)
+        assert isinstance(node, plan.TopK)
         assert node.limit is not None
         assert edge.exchange is not None
         below = self.node(edge.source)
@@ -103,7 +105,7 @@ class _Rewrite:
         if sharded.output == EVERYWHERE:
             anchor, step = (self._edge(edge) for edge in sharded.inputs)
             return replace(node, anchor=anchor, step=step)
-        target = DRIVER if _has_spark(node) else ONE_PLACE
+        target = DRIVER if has_spark(node) else ONE_PLACE
         anchor = self._outside(node.anchor, target)
         step = self._inside(node.step, frozenset({node.name, plan.so_far(node.name)}), target)
         moved = replace(node, anchor=anchor, step=step)
@@ -153,7 +155,3 @@ def _reads(node: plan.Node, names: frozenset[str]) -> bool:
     if isinstance(node, plan.Scan):
         return node.name in names
     return any(_reads(child, names) for child in plan.children(node))
-
-
-def _has_spark(node: plan.Node) -> bool:
-    return isinstance(node, plan.Spark) or any(_has_spark(child) for child in plan.children(node))

@@ -155,6 +155,12 @@ class Sink(ABC):
         Raising refuses the start.
         """
 
+    def check_connection(self, target: Target) -> None:  # noqa: B027
+        """Called in the place of `check` for rows whose columns nobody knows before they come: try the connection, change nothing. `close` comes after it.
+
+        Raising refuses the start.
+        """
+
     def open(self, target: Target) -> None:  # noqa: B027  # and nothing to prepare
         """Called before the first epoch of each run: connect, fence off an older writer, look up the last committed epoch.
 

@@ -124,6 +124,10 @@ class PluginSink(Sink):
     def describe(self) -> str:
         return f"plugin {self._name}"
 
+    def check(self, target: Target) -> None:
+        for side in self._side.values():
+            side.check(target.spark, name=target.name, settings=target.settings)
+
     def open(self, target: Target) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 

@@ -46,6 +46,25 @@ class SourceFrame:
     """Where bad records leave the plan, when the source tells them from good ones; the query counts and stores them there."""
 
 
+@dataclass(frozen=True, slots=True)
+class ExternalResource:
+    """Something that a source makes in another system and leaves there when its query ends: enough to remove it, and nothing secret."""
+
+    what: str
+    """In words, with its name: `replication slot penstock_shop_orders`."""
+    kind: str
+    """The source that knows how to remove it, by its name."""
+    where: str
+    """Where it is: `db:5432/shop`."""
+    names: Mapping[str, str]
+    """Its names there."""
+    cost: str = ""
+    """What it costs as long as it is there, in words."""
+
+    def __str__(self) -> str:
+        return f"{self.what} at {self.where}"
+
+
 class OffsetReporter(Protocol):
     """Publishes how far a query has read, for tools that show lag; the query never reads it back."""
 
@@ -92,12 +111,17 @@ class Source(ABC):
         return self
 
     @property
-    def made_outside(self) -> str | None:
-        """What the source makes in another system and leaves there when its query ends, in words and without secrets; None for nothing."""
+    def external_resource(self) -> ExternalResource | None:
+        """What the source makes in another system and leaves there when its query ends; None for nothing."""
         return None
 
     def reset(self) -> bool:
-        """Called when the state of a pipeline is reset: remove what the source has made in another system; False when there is nothing."""
+        """Called when the source is to begin anew: remove what it has made in another system; False when there is nothing."""
+        return False
+
+    @classmethod
+    def remove(cls, resource: ExternalResource, url: str) -> bool:
+        """Called when the state of a pipeline is reset: remove what a source has made, at the address of its system; False when it is not there."""
         return False
 
     def check(self) -> None:  # noqa: B027  # most are tried by `read`

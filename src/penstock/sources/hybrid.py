@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from penstock.data.operation import INSERT, OPERATION
 from penstock.errors import DataError, suggest
-from penstock.sources.base import Source, SourceContext, SourceFrame
+from penstock.sources.base import ExternalResource, Source, SourceContext, SourceFrame
 from penstock.sources.kafka import OWN
 from penstock.spark.micro_batch import plan
 
@@ -115,8 +115,8 @@ class _OfLive(Source):
         return named
 
     @property
-    def made_outside(self) -> str | None:
-        return self._live.made_outside
+    def external_resource(self) -> ExternalResource | None:
+        return self._live.external_resource
 
     def reset(self) -> bool:
         return self._live.reset()

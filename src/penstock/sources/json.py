@@ -79,8 +79,8 @@ class JsonSource(Source):
         parsed = lines.withColumn(PARSED, decoder.parse(small)).withColumn(FILE, F.col("_metadata.file_path"))
         is_bad = large | F.coalesce(decoder.is_bad(small, F.col(PARSED)), F.lit(False))
         checked = parsed.select(
-            PARSED, FILE, *folders.names, bad_record.column(is_bad, text, file=F.col(FILE))
+            PARSED, FILE, *folders.names, bad_record.column(spark, is_bad, text, file=F.col(FILE))
         )
         good, tap = split(checked, rule, position="file", why=decoder.why(rule.max_bytes))
-        rows = good.select(*decoder.columns(F.col(PARSED)), *folders.names)
-        return SourceFrame(rows.select(*in_order(schema, folders)), tap)
+        values = dict(zip(decoder.schema.names, decoder.columns(F.col(PARSED)), strict=True))
+        return SourceFrame(good.select(*in_order(schema, folders, values)), tap)

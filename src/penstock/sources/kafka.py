@@ -356,11 +356,12 @@ def _decoded(
         is_bad = is_bad | (value.isNull() & lost)
         parts = F.struct(*[part.alias(name) for name, part in from_key.items()])
         carried.append(F.when(value.isNull(), parts).alias(KEY))
-    checked = column().select(
+    decoded = column()
+    checked = decoded.select(
         alias,
         *carried,
         *[F.col(name).alias(f"_{name}") for name in OWN],
-        _bad(is_bad),
+        _bad(decoded, is_bad),
     )
     inner = decoder.inner if isinstance(decoder, EnvelopeDecoder) else decoder
     good, tap = split(
@@ -412,11 +413,12 @@ def _limited(
 
     large = F.coalesce(F.octet_length("value") > F.lit(rule.max_bytes), F.lit(False))
     why = WhyNotJson("", rule.max_bytes)
-    good, tap = split(frame.select("*", _bad(large)), rule, position="offset", why=why, kafka=options)
+    good, tap = split(frame.select("*", _bad(frame, large)), rule, position="offset", why=why, kafka=options)
     return good.select(*frame.columns), tap
 
 
-def _bad(condition: Column) -> Column:
+def _bad(records: DataFrame, condition: Column) -> Column:
     from pyspark.sql import functions as F
 
-    return bad_record.column(condition, F.col("value"), **{name: F.col(name) for name in OWN})
+    own = {name: F.col(name) for name in OWN}
+    return bad_record.column(records.sparkSession, condition, F.col("value"), **own)

@@ -47,6 +47,7 @@ class PluginSource(Source):
         self._side = dict(side_outputs or {})
         self._labels = dict(labels or {})
         self._node: str | None = None
+        self._context: SourceContext | None = None
         self._feed: PluginFeed | None = None
         owner = OptionsOwner(f"the {name} source", code="SOURCE_OPTION", syntax="{name}={value}")
         self.options = read_options(kind.Options, options, owner=owner, settings=settings)
@@ -61,6 +62,13 @@ class PluginSource(Source):
         named._node = node
         return named
 
+    def check(self) -> None:
+        """Called by a dry run and before the first start: try the connections of the side outputs."""
+        context = self._context
+        if context is not None:
+            for side in self._side.values():
+                side.check(context.spark, name=self._node or self._name, settings=context.settings)
+
     def read(self, context: SourceContext) -> SourceFrame:
         from pyspark.sql.pandas.types import to_arrow_schema as arrow_of_spark
         from pyspark.sql.types import StructType
@@ -73,7 +81,7 @@ class PluginSource(Source):
                 hint='declare them: schema = "id BIGINT, name STRING"',
             )
         ddl = to_ddl(to_arrow_schema(declared))
-        spark = context.spark
+        self._context, spark = context, context.spark
         fields: Any = StructType.fromDDL(ddl)
         feed = PluginFeed(
             self._plugin_kind,

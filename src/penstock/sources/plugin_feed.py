@@ -42,6 +42,9 @@ _PAUSES = (0.1, 0.2, 0.5, 1.0)
 class SideStore(Protocol):
     """A side output, as the one who runs the query has it."""
 
+    def check(self, spark: Any, *, name: str, settings: Any) -> None:
+        """Try the connection, change nothing; `name` is that of the plugin."""
+
     def write(self, batch: pa.RecordBatch) -> None:
         """Buffer rows until the epoch ends."""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,12 +14,14 @@ import pyarrow.compute as pc
 from penstock.data.arrays import Bools, Positions
 from penstock.data.column_view import null_mask, view
 from penstock.data.equality import equal_rows
-from penstock.state.scratch import Piece, Scratch, moved_columns, with_room
+from penstock.state.heap import Heap
+from penstock.state.limits import LIMITS
 from penstock.state.slot_array import SlotArray
 from penstock.state.state import Composite, Image, State
-from penstock.state.text_writer import TextWriter, is_text, joined_text, text_bytes
 
-_PIECE = 1 << 16  # values that are read at once
+_NONE = -1  # the address of no key
+_PIECE = 1 << 16  # slots that are looked at together
+_LOOKED_AT = 8  # slots at most for each changed key: a copy then ends long before the next one is due
 
 
 class KeyColumn(State, Protocol):
@@ -37,8 +39,11 @@ class KeyColumn(State, Protocol):
     def take(self, slots: Positions) -> pa.Array:
         """Return the keys at slots."""
 
-    def compact(self, live: Callable[[], Positions], count: int) -> None:
-        """Give up the room of dead keys; `live` gives the slots that have a key, `count` of them. Called between ticks."""
+    def forget(self, slots: Positions) -> None:
+        """Take note that slots have no key any more. Called between ticks."""
+
+    def compact(self, slots: int, live: int, fuel: int) -> None:
+        """Give up the room of dead keys, some of it for each changed one; `live` slots below `slots` have a key. Called between ticks."""
 
 
 def key_column(kind: pa.DataType, *, as_rows: bool) -> KeyColumn:
@@ -122,35 +127,49 @@ class FixedColumn(Composite):
             data = pa.py_buffer(values)
         return pa.Array.from_buffers(self._kind, len(values), [mask, data])
 
-    def compact(self, live: Callable[[], Positions], count: int) -> None:
+    def forget(self, slots: Positions) -> None:
+        """Their keys may stay."""
+
+    def compact(self, slots: int, live: int, fuel: int) -> None:
         """Nothing is left behind by dead keys."""
 
 
-class HeapColumn(Composite):
-    """Keys of any width: a position by slot in a heap of Arrow arrays that only grows, until most of it is dead."""
+@dataclass(slots=True)
+class _Copying:
+    """How far the slots have been looked at whose keys are copied: those below `at`, of those below `until`."""
 
-    __slots__ = ("_as_rows", "_heap", "_kind", "_positions")
+    at: int
+    until: int
+    paid: int = 0  # slots that changed keys have paid for
+
+
+class HeapColumn(Composite):
+    """Keys of any width: an address by slot in a heap, or none. Once most of the heap is dead, the live keys are copied, a few in each tick."""
+
+    __slots__ = ("_addresses", "_as_rows", "_copying", "_forgotten", "_heap", "_kind")
 
     def __init__(self, kind: pa.DataType, *, as_rows: bool) -> None:
         self._kind = kind
         self._as_rows = as_rows
-        self._positions = SlotArray(np.int64)
+        self._addresses = SlotArray(np.int64)
         self._heap = Heap(kind)
+        self._copying: _Copying | None = None
+        self._forgotten = 0  # keys that have died since the last time
 
     def states(self) -> Iterator[tuple[str, State]]:
-        yield "places", self._positions
+        yield "addresses", self._addresses
         yield "heap", self._heap
 
     def reserve(self, size: int) -> None:
-        self._positions.reserve(size)
+        self._addresses.reserve(size)
 
     def put(self, slots: Positions, column: pa.Array, reused: int) -> None:
         if len(slots):
             start = self._heap.append(column)
-            self._positions.assign(slots, np.arange(start, start + len(column)), reused)
+            self._addresses.assign(slots, np.arange(start, start + len(column)), reused)
 
     def take(self, slots: Positions) -> pa.Array:
-        return self._heap.take(self._positions.data[slots])
+        return self._heap.take(self._addresses.data[slots])
 
     def equal(self, slots: Positions, column: pa.Array, rows: Positions) -> Bools:
         mine = self.take(slots)
@@ -164,152 +183,59 @@ class HeapColumn(Composite):
         decided = pc.fill_null(pc.or_kleene(equal, both), False)
         return np.asarray(decided.to_numpy(zero_copy_only=False), np.bool_)
 
-    def compact(self, live: Callable[[], Positions], count: int) -> None:
-        if self._heap.size > 2 * count + 4096:
-            slots = live()
-            self._heap.keep(self._positions.data[slots])
-            self._positions.put(slots, np.arange(len(slots)))
-            self._positions.commit()
+    def forget(self, slots: Positions) -> None:
+        self._addresses.put(slots, _NONE)
+        self._addresses.commit()
+        self._forgotten += len(slots)
 
+    def compact(self, slots: int, live: int, fuel: int) -> None:
+        changed = self._heap.changed + self._forgotten
+        if changed == 0:
+            return
+        try:
+            self._heap.work(fuel)
+            if self._copying is not None:
+                self._copying.paid += min(fuel, _LOOKED_AT) * changed
+                self._copy(self._copying)
+            elif self._heap.size > 2 * live + LIMITS.spare:
+                self._heap.begin_copy(live)
+                self._copying = _Copying(0, slots)
+            self._forgotten = 0
+        except BaseException:
+            self._copying = None  # what is half done begins again
+            self._heap.stop()
+            raise
 
-class Heap:
-    """Values in the order in which they came, in chunks; those of a tick that fails go again."""
-
-    __slots__ = ("_before", "_chunks", "_generation", "_kind", "_mapped", "_starts", "size")
-
-    def __init__(self, kind: pa.DataType) -> None:
-        self._kind = kind
-        self._mapped: frozenset[int] = frozenset()  # where chunks start that lie in files
-        self._chunks: tuple[pa.Array, ...] = ()
-        self._starts: tuple[int, ...] = ()
-        self.size = 0
-        self._generation = 0  # counts how often positions got other values
-        self._before: tuple[tuple[pa.Array, ...], tuple[int, ...], int] = ((), (), 0)
-
-    def append(self, values: pa.Array) -> int:
-        """Put values behind the others, and return the position of the first one."""
-        start = self.size
-        self._chunks, self._starts = (*self._chunks, values), (*self._starts, start)
-        self.size += len(values)
-        return start
-
-    def take(self, positions: Positions) -> pa.Array:
-        """The values at these positions."""
-        if len(positions) == 0:
-            return pa.array([], self._kind)
-        if len(self._chunks) == 1:
-            return self._chunks[0].take(pa.array(positions))
-        owner = np.searchsorted(np.array(self._starts), positions, "right") - 1
-        order = np.argsort(owner, kind="stable")
-        bounds = np.searchsorted(owner[order], np.arange(len(self._chunks) + 1))
-        parts = [
-            chunk.take(pa.array(positions[order[low:high]] - start))
-            for chunk, start, low, high in zip(self._chunks, self._starts, bounds, bounds[1:], strict=False)
-            if high > low
-        ]
-        joined = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
-        back = np.empty(len(order), np.int64)
-        back[order] = np.arange(len(order))
-        return joined.take(pa.array(back))
-
-    def keep(self, positions: Positions) -> None:
-        """Hold the values at these positions instead of all, in their order; called between ticks."""
-        scratch = (
-            with_room(self.memory() * len(positions) // max(1, self.size)) if is_text(self._kind) else None
-        )
-        if scratch is None:
-            values = self.take(positions)
-        else:
-            pieces = range(0, len(positions), _PIECE)
-            writer = TextWriter(
-                self._kind,
-                len(positions),
-                sum(map(text_bytes, self._chunks)),
-                scratch.region(self.memory() + 9 * len(positions) + _PIECE).empty,
-                nulls=any(chunk.null_count for chunk in self._chunks),
-            )
-            for start in pieces:
-                writer.append(self.take(positions[start : start + _PIECE]))
-            values = writer.finish()
-        self._mapped = frozenset() if scratch is None else frozenset((0,))
-        self._chunks, self._starts = ((values,), (0,)) if len(values) else ((), ())
-        self.size = len(values)
-        self._generation += 1
-        self.commit()
-
-    def commit(self) -> None:
-        self._before = (self._chunks, self._starts, self.size)
-
-    def rollback(self) -> None:
-        self._chunks, self._starts, self.size = self._before
-
-    def maintain(self, fuel: int) -> None:
-        """Join adjacent chunks of similar size, which moves no value to another position: there are a logarithmic number of them."""
-        sizes = [len(chunk) for chunk in self._chunks]
-        while len(sizes) > 1 and sizes[-1] * 8 >= sizes[-2]:
-            newest = sizes.pop()
-            sizes[-1] += newest
-        if len(sizes) < len(self._chunks):
-            self._join(len(sizes) - 1)
-
-    def _join(self, first: int) -> None:
-        """Let the chunks from one on be one."""
-        chunks = self._chunks[first:]
-        start, joined_starts = self._starts[first], self._starts[first:]
-        scratch = with_room(sum(int(chunk.nbytes) for chunk in chunks))
-        if scratch is None:
-            joined = pa.concat_arrays(chunks)
-        elif is_text(self._kind):
-            size = sum(int(chunk.nbytes) + len(chunk) for chunk in chunks)
-            joined = joined_text(chunks, scratch.region(size + _PIECE).empty)
-        else:
-            (joined,) = moved_columns((pa.concat_arrays(chunks),), scratch)
-        mapped = self._mapped.difference(joined_starts)
-        self._mapped = mapped if scratch is None else mapped | {start}
-        self._chunks = (*self._chunks[:first], joined)
-        self._starts = self._starts[: first + 1]
-        self.commit()
-
-    def memory(self) -> int:
-        return sum(int(chunk.nbytes) for chunk in self._chunks)
-
-    def mapped(self) -> int:
-        return sum(
-            int(chunk.nbytes)
-            for chunk, start in zip(self._chunks, self._starts, strict=True)
-            if start in self._mapped
-        )
-
-    def pieces(self) -> Iterator[Piece]:
-        for chunk, start in zip(self._chunks, self._starts, strict=True):
-            if start not in self._mapped:
-                yield Piece(int(chunk.nbytes), partial(self._move, start))
-
-    def _move(self, start: int, scratch: Scratch) -> None:
-        at = self._starts.index(start)
-        moved = moved_columns((self._chunks[at],), scratch)
-        self._chunks = (*self._chunks[:at], *moved, *self._chunks[at + 1 :])
-        self._mapped |= {start}
-        self.commit()
+    def _copy(self, copying: _Copying) -> None:
+        """Copy the keys of as many more slots as are paid for, once they are worth the calls."""
+        below = self._heap.below
+        assert below is not None
+        if copying.paid >= min(LIMITS.paid_chunk, copying.until - copying.at):
+            end = min(copying.at + max(1, copying.paid // self._heap.wide), copying.until)
+            copying.paid = 0
+            while copying.at < end:
+                stop = min(copying.at + _PIECE, end)
+                addresses = self._addresses.data[copying.at : stop]
+                slots = ((addresses >= 0) & (addresses < below)).nonzero()[0]
+                if len(slots):
+                    copies = self._heap.copy(addresses[slots])
+                    self._addresses.put(slots + copying.at, copies)
+                    self._addresses.commit()
+                copying.at = stop
+            if copying.at == copying.until:
+                self._copying = None
+                self._heap.end_copy()
 
     def save(self) -> Image:
-        chunks, starts, _ = self._before
-        names = [
-            f"{self._generation} {start} {len(chunk)}" for chunk, start in zip(chunks, starts, strict=True)
-        ]
-        parts = {
-            name: Image(arrays={"values": chunk}, fixed=True)
-            for name, chunk in zip(names, chunks, strict=True)
+        copying = self._copying
+        values = {
+            "forgotten": self._forgotten,
+            "copying": None if copying is None else [copying.at, copying.until, copying.paid],
         }
-        return Image({"generation": self._generation, "chunks": names}, parts=parts)
+        return Image(values, parts=super().save().parts)
 
     def load(self, image: Image) -> None:
-        self._chunks, self._starts, self.size, self._mapped = (), (), 0, frozenset()
-        for name in image.values["chunks"]:
-            chunk = image.parts[name].arrays["values"]
-            assert isinstance(chunk, pa.Array)
-            start = self.append(chunk)
-            if image.parts[name].mapped:
-                self._mapped |= {start}
-        self._generation = image.values["generation"]
-        self.commit()
+        super().load(image)
+        self._forgotten = image.values["forgotten"]
+        copying = image.values["copying"]
+        self._copying = None if copying is None else _Copying(*copying)

@@ -20,6 +20,8 @@ class Limits:
     )
     least_chunk: int = 512
     table_from: int = 200_000  # rows from which a table of the high bits of hashes pays
+    spare: int = 4_096  # dead keys that may lie beside as many as there are live ones
+    fold_from: int = 65_536  # slots written since a checkpoint from which they are brought together in bits
 
 
 LIMITS = Limits()

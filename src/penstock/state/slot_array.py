@@ -22,12 +22,12 @@ import numpy.typing as npt
 
 from penstock.data.arrays import Numbers, Positions
 from penstock.errors import StateError
+from penstock.state.limits import LIMITS
 from penstock.state.scratch import GrowingFile, Piece, Scratch, with_room
 from penstock.state.space import grown, mapped
 from penstock.state.state import Image, Leaf, numpy_array
 
 _FEW = 256
-_FOLD_FROM = 65_536  # remembered writes from which they are brought together in bits
 
 
 class SlotArray(Leaf):
@@ -101,6 +101,11 @@ class SlotArray(Leaf):
                 tracker.add(slots)
         self._undo.clear()
         self._committed = self.size
+
+    def maintain(self, fuel: int) -> None:
+        """Bring the changed slots together when there are many."""
+        for tracker in self._trackers.values():
+            tracker.maintain()
 
     def rollback(self) -> None:
         if self.size > self._committed:
@@ -307,10 +312,13 @@ class ChangedSlots:
         self._count = 0
 
     def add(self, slots: Positions) -> None:
-        """Put slots into the set."""
+        """Put slots into the set: part of a commit, so nothing is made ready here."""
         self._recent.append(slots)
         self._count += len(slots)
-        if self._count >= _FOLD_FROM:
+
+    def maintain(self) -> None:
+        """Set the bits once many slots have come. It may fail at any place, and be called again."""
+        if self._count >= LIMITS.fold_from:
             self._fold()
 
     def slots(self) -> Positions:

@@ -207,6 +207,9 @@ class Slots(Composite):
     def maintain(self, fuel: int) -> None:
         super().maintain(fuel)
         if self._released:
+            for column in self._columns:
+                for slots in self._released:
+                    column.forget(slots)
             # What an interrupt leaves behind the stack is taken away by the next call; until then the slots are released.
             del self._free[self._free_count :]
             for slots in self._released:
@@ -215,7 +218,7 @@ class Slots(Composite):
             self._released = self._released_after = ()
             self._free_count = self._free_count_before = count
         for column in self._columns:
-            column.compact(self.live, len(self))
+            column.compact(self.size, len(self), fuel)
 
     def memory(self) -> int:
         """Bytes of memory."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -92,6 +90,16 @@ class TextWriter:
         return copy
 
     @property
+    def rows(self) -> int:
+        """Rows that have come."""
+        return self._rows
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of all its arrays."""
+        return len(self._offsets) * 9 + len(self._data)
+
+    @property
     def text_size(self) -> int:
         """Bytes of text so far."""
         return int(self._offsets[self._rows])
@@ -112,13 +120,3 @@ def text_bytes(array: pa.Array) -> int:
         return 0
     offsets = np.frombuffer(array.buffers()[1], np.int64)
     return int(offsets[array.offset + len(array)] - offsets[array.offset])
-
-
-def joined_text(pieces: Sequence[pa.Array], new: NewArray) -> pa.Array:
-    """Columns of one type of text, end to end."""
-    rows, size = sum(map(len, pieces)), sum(map(text_bytes, pieces))
-    nulls = any(piece.null_count for piece in pieces)
-    writer = TextWriter(pieces[0].type, rows, size, new, nulls=nulls)
-    for piece in pieces:
-        writer.append(piece)
-    return writer.finish()

@@ -77,6 +77,10 @@ class PluginTransform(Transform):
     def kind(self) -> str:
         return self._name
 
+    def check(self, context: TransformContext) -> None:
+        for side in self._side.values():
+            side.check(context.spark, name=context.name, settings=context.settings)
+
     def open(self, context: TransformContext) -> None:
         self._end()
         self._is_open = True

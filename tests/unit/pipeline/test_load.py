@@ -275,6 +275,52 @@ def test_a_keyed_sink_needs_a_key() -> None:
     assert problems(text.replace("table: t", "table: t, primary_key: value")) == []
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        '{type: postgres, url: "${NOWHERE}", table: t}',
+        '{type: "${NOWHERE}"}',
+        '{type: kafka, topic: t, data_format: "${NOWHERE}", bootstrap_servers: b}',
+        '{type: kafka, topic: t, batch_size: "1${NOWHERE}", bootstrap_servers: b}',
+    ],
+)
+def test_a_variable_without_a_value_is_one_mistake(source: str) -> None:
+    text = f"sources: {{a: {source}}}\nsinks: {{out: {{type: print, from: a}}}}\n"
+    problem = only(text)
+    assert problem.text == "the variable NOWHERE is not set"
+    assert at(problem) == (1, text.index("${") + 1)
+
+
+def test_a_misspelt_field_that_must_be_there_is_suggested_first() -> None:
+    text = "sources: {a: {type: rate}}\nsinks: {out: {type: print, form: a}}\n"
+    missing, misspelt = problems(text)
+    assert missing.text == "the sink 'out' needs 'from'"
+    assert misspelt.hint.startswith("did you mean 'from'? Known fields: format, from, ")
+
+
+@pytest.mark.parametrize("type_", ["view, primary_key: value", "sql", "dynamic_table"])
+@pytest.mark.parametrize(
+    ("query", "written", "hint"),
+    [
+        ("SELECT value FROM ordrs", "ordrs", "did you mean 'orders'?"),
+        ("SELECT value FROM orders JOIN ordrs USING (value)", "ordrs", "did you mean 'orders'?"),
+        ("SELECT value FROM raw.tiks", "raw.tiks", "did you mean 'raw.ticks'?"),
+        ("SELECT value FROM out", "out", "nodes that can be read"),
+    ],
+)
+def test_a_misspelt_node_in_a_query_is_one_mistake(type_: str, query: str, written: str, hint: str) -> None:
+    text = f"""\
+sources: {{orders: {{type: rate}}, raw.ticks: {{type: rate}}}}
+transforms: {{totals: {{type: {type_}, sql: "{query}"}}}}
+sinks: {{out: {{type: print, from: orders}}}}
+"""
+    problem = only(text)
+    assert problem.code == "PIPELINE_UNKNOWN_NODE"
+    assert f"the transform 'totals' reads '{written}'" in problem.text
+    assert hint in problem.hint
+    assert at(problem) == (2, text.splitlines()[1].index(written) + 1)
+
+
 def test_tables_of_catalogs_and_files_are_no_nodes() -> None:
     text = """\
 sources: {orders: {type: rate}}

@@ -371,18 +371,14 @@ class TestGroups:
     def test_a_group_key_that_is_there_twice(self) -> None:
         assert output(aggregate(UNKNOWN, 1, 1)) == keys({0, 1})
 
-    def test_an_aggregate_without_keys_merges_partial_results(self) -> None:
+    def test_an_aggregate_without_keys_is_in_one_place(self) -> None:
         node = aggregate(UNKNOWN)
         (edge,) = sharded(node).inputs
-        assert (edge.exchange, edge.partial) == (ONE_PLACE, True)
+        assert (edge.exchange, edge.partial) == (ONE_PLACE, False)
         assert output(node) == ONE_PLACE
         (edge,) = sharded(aggregate(GATHERED)).inputs
         assert (edge.exchange, edge.partial) == (None, False)
         assert output(aggregate(COUNTRIES)) == EVERYWHERE
-
-    def test_keyed_aggregates_have_no_partial_results(self) -> None:
-        (edge,) = sharded(aggregate(UNKNOWN, 1)).inputs
-        assert not edge.partial
 
     def test_top_k_is_by_its_partition(self) -> None:
         assert exchanges(top(UNKNOWN, 2, 1)) == [by([1, 2])]
@@ -444,10 +440,15 @@ class TestRecursion:
         assert output(self.loop(COUNTRIES, ORDERS)) == ONE_PLACE
         assert exchanges(self.loop(COUNTRIES, ORDERS)) == [None, None]
 
-    def test_a_step_that_asks_spark_goes_over_the_driver(self) -> None:
-        step = plan.Spark(ORDERS.fields, (scan("loop"),), (1,), "Project", True, "unknown")
+    def test_a_recursion_whose_step_asks_spark_runs_in_the_driver(self) -> None:
+        joined = project(join(scan("loop"), LINES, (0, 0)), 0, 1, 2)
+        step = plan.Spark(ORDERS.fields, (joined,), (1,), "Project", True, "unknown")
         found = sharded(plan.Recursive(ORDERS.fields, "loop", ORDERS, step))
-        assert found.inputs[1].source.inputs[0].exchange == DRIVER
+        assert [edge.exchange for edge in found.inputs] == [DRIVER, None]
+        (asked,) = found.inputs[1].source.inputs
+        assert asked.exchange is None
+        level, outside = asked.source.inputs[0].source.inputs
+        assert (level.exchange, outside.exchange) == (None, DRIVER)
 
     def test_a_step_that_does_not_read_the_recursion(self) -> None:
         found = sharded(plan.Recursive(ORDERS.fields, "loop", ORDERS, UNKNOWN))
@@ -493,13 +494,13 @@ def test_words_of_exchanges() -> None:
     spark = plan.Spark(fields("a"), (ORDERS,), (1,), "Project", True, "unknown")
     shown = {
         edge.show()
-        for node in (aggregate(ORDERS, 1), aggregate(ORDERS), window(ORDERS), join(ORDERS, UNKNOWN), spark)
+        for node in (aggregate(ORDERS, 1), top(ORDERS), window(ORDERS), join(ORDERS, UNKNOWN), spark)
         for edge in sharded(node).inputs
     }
     assert shown == {
         "",
         "exchange by customer",
-        "exchange of partial results to one place",
+        "exchange of first rows to one place",
         "exchange to one place",
         "exchange to every shard",
         "exchange to the driver",

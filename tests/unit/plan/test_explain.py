@@ -48,7 +48,7 @@ def test_sessions_say_what_they_are_of_and_what_they_cost() -> None:
 def test_programs_read_distribution_and_exchange() -> None:
     aggregate, scan = explained(total(ORDERS)).operators
     assert (aggregate.distribution, aggregate.exchange) == ("one place", "")
-    assert (scan.distribution, scan.exchange) == ("by id", "exchange of partial results to one place")
+    assert (scan.distribution, scan.exchange) == ("by id", "exchange to one place")
 
 
 def test_the_rows_of_unknown_relations_are_any() -> None:

@@ -48,6 +48,9 @@ class Side:
         self.stored: list[tuple[str, int, int]] = []
         self.finalized: list[int] = []
 
+    def check(self, spark: Any, *, name: str, settings: Any) -> None:
+        pass
+
     def write(self, batch: pa.RecordBatch) -> None:
         self.waiting += batch.num_rows
 

@@ -11,6 +11,7 @@ import pytest
 
 from penstock.errors import StateError
 from penstock.state import space
+from penstock.state.limits import LIMITS
 from penstock.state.slot_array import ChangedSlots, MappedRows, SlotArray
 from penstock.state.state import Image
 
@@ -135,7 +136,7 @@ def test_a_version_is_read_while_ticks_write() -> None:
 
 
 def test_changed_slots_are_those_of_committed_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.state.slot_array._FOLD_FROM", 4)
+    monkeypatch.setattr(LIMITS, "fold_from", 4)
     array = SlotArray(np.int64)
     array.reserve(10)
     array.put(np.array([9]), np.array([1]))
@@ -145,10 +146,12 @@ def test_changed_slots_are_those_of_committed_writes(monkeypatch: pytest.MonkeyP
     array.commit()
     array.put(np.array([4, 5]), np.array([1, 1]))
     array.rollback()
+    array.maintain(1)
     array.put(np.array([3, 8]), np.array([1, 1]))
     array.reserve(12)
     array.append(10, np.array([1, 1]))
     array.commit()
+    array.maintain(1)
     assert array.track("other") is None, "each checkpoint has changes of its own"
     changed = array.track("one")
     assert changed is not None
@@ -166,7 +169,31 @@ def test_many_changed_slots_are_kept_once() -> None:
     slots = np.random.default_rng(2).integers(0, 1_000_000, 200_000)
     for part in np.split(slots, 200):
         changed.add(part)
+        changed.maintain()
     assert changed.slots().tolist() == np.unique(slots).tolist()
+
+
+def test_a_commit_needs_no_memory_for_the_changed_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*arguments: Any, **options: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(LIMITS, "fold_from", 4)
+    array = SlotArray(np.int64)
+    array.reserve(300)
+    array.track("one")
+    array.put(np.arange(200), np.arange(200))
+    with monkeypatch.context() as short:
+        for name in ("concatenate", "zeros", "empty"):
+            short.setattr(np, name, no_memory)
+        array.commit()
+        with pytest.raises(MemoryError):
+            array.maintain(1)
+    array.put(np.array([250]), np.array([1]))
+    array.commit()
+    array.maintain(1)
+    changed = array.track("one")
+    assert changed is not None
+    assert changed.slots().tolist() == [*range(200), 250]
 
 
 def load_file(array: SlotArray, path: Path, size: int, slots: Any, rows: Any) -> None:

@@ -47,6 +47,8 @@ class KafkaNode(SourceNode):
         "kafka.", "settings of the consumer, such as `kafka.security.protocol: SASL_SSL`"
     )
 
+    stored_fields = frozenset({"primary_key", "topic"})
+
     type: Literal["kafka"] = Field("kafka", description="`kafka`")
     topic: str = Field(description="a topic, several (`a,b`) or a pattern (`/orders-.*/`)")
     bootstrap_servers: BootstrapServers

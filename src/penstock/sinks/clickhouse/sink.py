@@ -75,18 +75,25 @@ class ClickHouseSink(ServerSink):
     def check_server(self, target: Target) -> None:
         existing = table.find_table(self._client, self.options.table)
         if existing is None:
-            if not self.options.create:
-                raise DataError(
-                    f"there is no table {self.options.table}",
-                    code="SINK_TABLE_MISSING",
-                    where=self._address.location,
-                    hint='create it, or let penstock do it with .option("create", True)',
-                )
+            self._refuse_missing()
         else:
             self._check_table(target, existing)
         exact = existing is None or target.mode != "append" or existing.window > 0
         self._guarantee = Guarantee.EXACTLY_ONCE if exact else Guarantee.AT_LEAST_ONCE
         self.guarantee_reason = _guarantee_reason(target.mode, existing)
+
+    def check_reachable(self, target: Target) -> None:
+        if table.find_table(self._client, self.options.table) is None:
+            self._refuse_missing()
+
+    def _refuse_missing(self) -> None:
+        if not self.options.create:
+            raise DataError(
+                f"there is no table {self.options.table}",
+                code="SINK_TABLE_MISSING",
+                where=self._address.location,
+                hint='create it, or let penstock do it with .option("create", True)',
+            )
 
     def prepare(self, target: Target) -> None:
         options = self.options

@@ -91,6 +91,14 @@ class KafkaSink(ServerSink):
         if not self.options.in_transactions:
             ensure_format(target.spark, "kafka", target.settings)
 
+    def check_server(self, target: Target) -> None:
+        self.check_reachable(target)
+
+    def check_reachable(self, target: Target) -> None:
+        settings = access(self._client)
+        if settings is not None:
+            transaction.look_for_topic(settings, self.options.topic)
+
     def prepare(self, target: Target) -> None:
         columns = stored_schema(target)
         self._format = value_format(columns, self.options.value_format)

@@ -214,6 +214,59 @@ def find_topic(conf: Mapping[str, Any], topic: str) -> None:
     _require_topic(_new_producer({**conf, "log_level": 0}, faults), topic, faults)
 
 
+def look_for_topic(conf: Mapping[str, Any], topic: str) -> None:
+    """Raise when a topic is not there, and the broker surely does not make it; unlike `find_topic`, this does not have it made."""
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    faults: list[KafkaError] = []
+    settings: dict[str, Any] = {**conf, "log_level": 0, "error_cb": _noting_refusals(faults)}
+    admin = AdminClient(settings)
+    deadline = time.monotonic() + TOPIC_SECONDS
+    while True:
+        try:
+            _describe_topic(admin, topic, faults)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+            # A topic that was made a moment ago is not known to all brokers yet.
+            if time.monotonic() > deadline:
+                if _makes_topics(admin):
+                    return
+                raise
+            time.sleep(0.1)
+        else:
+            return
+
+
+def _describe_topic(admin: Any, topic: str, faults: list[KafkaError]) -> None:
+    """Ask for a topic without having it made; raises what the broker or the client says."""
+    from confluent_kafka import KafkaException, TopicCollection
+
+    future = admin.describe_topics(TopicCollection([topic]), request_timeout=CALL_SECONDS / 2)[topic]
+    # A refused password looks like a server that does not answer, but for an error of the client.
+    while not future.done() and not faults:
+        admin.poll(0.05)
+    if faults:
+        raise KafkaException(faults[0])
+    future.result()
+
+
+def _makes_topics(admin: Any) -> bool:
+    """Whether the brokers make topics that are written to; True also when they do not say."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # as its documentation has it
+
+    name = "auto.create.topics.enable"
+    try:
+        nodes = admin.describe_cluster(request_timeout=CALL_SECONDS / 2).result().nodes
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(nodes[0].id))
+        settings = admin.describe_configs([resource], request_timeout=CALL_SECONDS / 2)[resource].result()
+    except KafkaException:
+        return True
+    return name not in settings or settings[name].value != "false"
+
+
 def transient(error: Exception) -> str | None:
     """Say what an error means that goes away by itself; None when it does not, or is not Kafka's."""
     from confluent_kafka import KafkaException
@@ -264,12 +317,6 @@ def translate(error: Exception, *, where: str) -> PenstockError | None:
 def _new_producer(conf: Mapping[str, Any], faults: list[KafkaError]) -> Producer:
     from confluent_kafka import KafkaError, KafkaException, Producer
 
-    def on_error(error: KafkaError) -> None:
-        if error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED) or (
-            error.code() == KafkaError._SSL and "verify failed" in error.str()
-        ):
-            faults.append(error)
-
     def on_delivery(error: KafkaError | None, _: Any) -> None:
         if error is not None and error.code() not in (
             KafkaError._PURGE_QUEUE,
@@ -278,13 +325,26 @@ def _new_producer(conf: Mapping[str, Any], faults: list[KafkaError]) -> Producer
             faults.append(error)
 
     try:
-        return Producer({**conf, "error_cb": on_error, "on_delivery": on_delivery})
+        return Producer({**conf, "error_cb": _noting_refusals(faults), "on_delivery": on_delivery})
     except KafkaException as error:
         raise ConfigError(
             f"Kafka's client refuses its settings: {error.args[0].str()}",
             code="STREAM_OPTION_VALUE",
             hint="this sink uses librdkafka; settings that get into the cluster may be Java's, others are its own",
         ) from error
+
+
+def _noting_refusals(faults: list[KafkaError]) -> Callable[[KafkaError], None]:
+    """What notes that the broker refuses to talk, which the client tells in no other way."""
+    from confluent_kafka import KafkaError
+
+    def on_error(error: KafkaError) -> None:
+        if error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED) or (
+            error.code() == KafkaError._SSL and "verify failed" in error.str()
+        ):
+            faults.append(error)
+
+    return on_error
 
 
 def _consumer(conf: Mapping[str, Any]) -> Consumer:

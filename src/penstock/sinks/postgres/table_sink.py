@@ -77,13 +77,12 @@ class PostgresTableSink(ServerSink):
             self._missing_columns(target, existing)
             if target.mode == "update":
                 table.check_upsert(existing, target.keys, where=self.location)
-        elif not self.options.create:
-            raise DataError(
-                f"there is no table {self.table_name}",
-                code="SINK_TABLE_MISSING",
-                where=self.location,
-                hint='create it, or let penstock do it with .option("create", True)',
-            )
+        else:
+            self._refuse_missing()
+
+    def check_reachable(self, target: Target) -> None:
+        if table.find_table(self.connected(), self.table_name) is None:
+            self._refuse_missing()
 
     def prepare(self, target: Target) -> None:
         connection, name = self.connected(), self.table_name
@@ -122,6 +121,15 @@ class PostgresTableSink(ServerSink):
 
     def translate(self, error: Exception) -> PenstockError | None:
         return client.translate(error, where=self.describe())
+
+    def _refuse_missing(self) -> None:
+        if not self.options.create:
+            raise DataError(
+                f"there is no table {self.table_name}",
+                code="SINK_TABLE_MISSING",
+                where=self.location,
+                hint='create it, or let penstock do it with .option("create", True)',
+            )
 
     def _missing_columns(self, target: Target, existing: table.Table) -> list[str]:
         return check_columns(

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.data.operation import OPERATION
-from penstock.sources.base import Source, SourceContext, SourceFrame
+from penstock.sources.base import ExternalResource, Source, SourceContext, SourceFrame
 from penstock.sources.postgres import client, slot
 from penstock.sources.postgres.client import lsn_number
 from penstock.sources.postgres.data_source import CHANGES, stream_of
@@ -73,17 +73,27 @@ class PostgresCdcSource(Source):
         self._look_up()
 
     @property
-    def made_outside(self) -> str | None:
-        return f"replication slot {self.slot.name}" if self.options.create else None
+    def external_resource(self) -> ExternalResource | None:
+        if not self.options.create:
+            return None
+        own = self.slot
+        publication = {"publication": own.publication} if self.options.publication is None else {}
+        return ExternalResource(
+            f"replication slot {own.name}",
+            kind=self.kind,
+            where=client.location(self.options.url),
+            names={"slot": own.name, **publication},
+            cost="the server keeps its log for it",
+        )
 
     def reset(self) -> bool:
         """Drop the slot and its publication, as far as the source makes them."""
-        if not self.options.create:
-            return False
-        own = self.slot
-        return slot.drop(
-            self.options.url, own.name, own.publication if self.options.publication is None else None
-        )
+        resource = self.external_resource
+        return resource is not None and self.remove(resource, self.options.url)
+
+    @classmethod
+    def remove(cls, resource: ExternalResource, url: str) -> bool:
+        return slot.drop(url, resource.names["slot"], resource.names.get("publication"))
 
     def read(self, context: SourceContext) -> SourceFrame:
         reading, following = self.plan()

@@ -36,6 +36,15 @@ def last_epochs(spark: SparkSession, location: str) -> tuple[int, int]:
     return last_epoch(folder), last_epoch(folder, "offsets")
 
 
+def forget_offsets(spark: SparkSession, location: str, number: int) -> None:
+    """Take out what was noted of a batch of which nothing was done: its rows come with the next one."""
+    folder = Folder(spark, location)
+    for name in folder.names("offsets"):
+        # Its checksum has the name with an end of its own.
+        if name.partition(".")[0] == str(number):
+            folder.delete(f"offsets/{name}")
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointState:
     """What a query goes on from."""

@@ -79,12 +79,27 @@ def folders_of_files(
     plain = {
         key: value for key, value in options.items() if key.lower() in ("basepath", "recursivefilelookup")
     }
+    if not plain and _has_no_folders(location):
+        return StructType()  # without Spark, which lists the files
     try:
         partitions = spark.read.format("text").options(**plain).load(location).schema.fields[1:]
     except AnalysisException:
         return StructType()  # nothing is there yet
     types = {field.name: field for field in wanted.fields}
     return StructType([types.get(field.name, field) for field in partitions])
+
+
+def _has_no_folders(location: str) -> bool:
+    """Whether a place is a local file, or a local folder without folders in it."""
+    if reader.is_uri(location):
+        return False
+    try:
+        with os.scandir(location) as entries:
+            return not any(entry.is_dir() for entry in entries)
+    except NotADirectoryError:
+        return True
+    except OSError:
+        return False  # such as a pattern
 
 
 def text_and(folders: StructType) -> StructType:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.spark.boot import janino
+from penstock.spark.no_rows import no_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -16,11 +17,7 @@ if TYPE_CHECKING:
 
 def empty_stream(spark: SparkSession, schema: StructType) -> DataFrame:
     """Return a streaming DataFrame with these columns, to plan queries over it; it cannot be run."""
-    from pyspark.sql import DataFrame
-
-    java = janino.instance(spark, __package__, "Stateless")
-    empty: Any = spark.createDataFrame([], schema)
-    return DataFrame(java.relation(spark._jsparkSession, empty._jdf.queryExecution().analyzed()), spark)
+    return no_rows(spark, schema, streams=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +107,13 @@ def origins(query: DataFrame, rows: DataFrame) -> dict[str, frozenset[str] | Non
 @contextmanager
 def relations(spark: SparkSession, frames: Mapping[str, DataFrame]) -> Iterator[None]:
     """Let queries of a session see DataFrames, also those of other sessions, under names that it must not have yet."""
+    java = janino.instance(spark, __package__, "Relations")
+    names, plans = list(frames), [frame._jdf.logicalPlan() for frame in frames.values()]
     try:
-        for name, frame in frames.items():
-            of_session(spark, frame).createOrReplaceTempView(name)
+        java.put(spark._jsparkSession, names, plans)
         yield
     finally:
-        # Not through `spark.catalog`, which would let Spark forget what is persisted of the frames, too.
-        catalog: Any = spark._jsparkSession.sessionState().catalog()
-        for name in frames:
-            catalog.dropTempView(name)
+        java.drop(spark._jsparkSession, names)
 
 
 def query(spark: SparkSession, text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
@@ -128,11 +123,9 @@ def query(spark: SparkSession, text: str, frames: Mapping[str, DataFrame]) -> Da
     """
     from pyspark.sql import DataFrame
 
-    with relations(spark, frames):
-        parsed = spark.sql(text)
-    jvm: Any = spark._jvm
-    plan = parsed._jdf.queryExecution().analyzed()
-    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
+    java = janino.instance(spark, __package__, "Relations")
+    plans = [frame._jdf.logicalPlan() for frame in frames.values()]
+    return DataFrame(java.query(spark._jsparkSession, text, list(frames), plans), spark)
 
 
 def of_session(spark: SparkSession, frame: DataFrame) -> DataFrame:

@@ -148,6 +148,13 @@ def edit(values: SwappableValues, table: str, *, add: Sequence[str] = (), remove
     )
 
 
+def waiting(values: SwappableValues, table: str) -> int:
+    """How many edits of a table in memory its pipeline has not taken yet."""
+    taken = _manifest(values, table)["edited"]
+    edits = values.get(EDITS) or {"list": []}
+    return sum(entry[0] >= taken for entry in edits["list"])
+
+
 def contents(values: SwappableValues, table: str) -> list[Any]:
     """The values of a table in memory as its pipeline has stored them last, in order."""
     while True:
