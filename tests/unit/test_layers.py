@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -42,6 +42,7 @@ LAYERS = (
 )
 MAY_USE_PYSPARK = {"spark", "sources", "sinks", "transforms"}
 SLOW_AT_THE_TOP = {"pyspark", "pandas", "polars", "prompt_toolkit", "moto", "psycopg"}
+NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}  # which Python made public under such names
 USES_THE_ENVIRONMENT = {
     "spark/daemon.py": "whether its workers are those of shards, which only Spark can tell it",
     "config.py": "reads every setting, and is the only module that does",
@@ -187,6 +188,59 @@ def test_only_the_spark_packages_reach_into_pyspark() -> None:
         if not (isinstance(node.value, ast.Name) and node.value.id == "self")
     }
     assert users == set()
+
+
+def test_private_members_stay_in_the_module_of_their_class() -> None:
+    """Who needs them is given what he needs, or they are public."""
+    members = {path: set(_private_members(_tree(path))) for path in FILES}
+    ours = set().union(*members.values()) - NAMED_TUPLES
+    users = {
+        f"{_name(path)}:{line} uses {used}"
+        for path in FILES
+        for line, used in _private_uses(_tree(path), ours - members[path])
+    }
+    assert users == set()
+
+
+def _private_members(tree: ast.AST) -> Iterator[str]:
+    """The members that classes of a module have for themselves: their attributes and methods that begin with one `_`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and _is_own(node.value):
+            yield from _if_private(node.attr)
+        elif isinstance(node, ast.ClassDef):
+            for statement in node.body:
+                if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+                    yield from _if_private(statement.name)
+                elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                    yield from _if_private(statement.target.id)
+
+
+def _private_uses(tree: ast.AST, members: Set[str]) -> Iterator[tuple[int, str]]:
+    """Where a module uses some members through anything but `self`, `cls` and `super()`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in members and not _is_own(node.value):
+            yield node.lineno, ast.unparse(node)
+
+
+def _is_own(value: ast.expr) -> bool:
+    if isinstance(value, ast.Call):
+        return isinstance(value.func, ast.Name) and value.func.id == "super"
+    return isinstance(value, ast.Name) and value.id in {"self", "cls"}
+
+
+def _if_private(name: str) -> Iterator[str]:
+    if name.startswith("_") and not name.startswith("__"):
+        yield name
+
+
+def test_private_members_are_seen() -> None:
+    flow = ast.parse(
+        "class Flow:\n _kernel: Kernel\n def __init__(self): self._lock = 1\n def _step(self): cls._all"
+    )
+    members = set(_private_members(flow))
+    assert members == {"_kernel", "_lock", "_step", "_all"}
+    stranger = ast.parse("self._lock\nsuper()._step()\nflow._lock\nself._flow._step()\nflow._jvm")
+    assert list(_private_uses(stranger, members)) == [(3, "flow._lock"), (4, "self._flow._step")]
 
 
 def test_only_config_reads_the_environment() -> None:

@@ -151,8 +151,12 @@ class IncrementalFlow(ReadableFlow):
         No JVM is started, except for views with a static table or an operator of tier `recompute`, whose first rows are
         Spark's; an expression of tier `spark` starts one when the first row reaches it.
         """
+        return cls._of_definition(text, partial(cls, session, clock=clock, memory=memory))
+
+    @classmethod
+    def _of_definition(cls, text: str, make: Callable[..., Self]) -> Self:
         saved = definition.loads(text)
-        flow = cls(session, name=saved.name, clock=clock, memory=memory)
+        flow = make(name=saved.name)
         flow._registrar.register_saved(saved)
         return flow
 

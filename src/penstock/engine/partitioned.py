@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -12,7 +13,6 @@ from penstock.circuit.sharded import ShardedKernel
 from penstock.config import Settings
 from penstock.data.byte_size import byte_size
 from penstock.data.hashing import MOST_SHARDS
-from penstock.engine import definition
 from penstock.engine.directory import CHECKPOINT_EVERY
 from penstock.engine.durability import Durability, Sync, check_durability
 from penstock.engine.flow import IncrementalFlow
@@ -100,10 +100,7 @@ class PartitionedIncrementalFlow(IncrementalFlow):
         shards: int | None = None,
     ) -> Self:
         """Build an empty flow from what `definition()` gave, on so many shards."""
-        saved = definition.loads(text)
-        flow = cls(session, shards=shards, name=saved.name, clock=clock, memory=memory)
-        flow._registrar.register_saved(saved)
-        return flow
+        return cls._of_definition(text, partial(cls, session, shards=shards, clock=clock, memory=memory))
 
     @classmethod
     def read(
