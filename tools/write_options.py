@@ -191,7 +191,7 @@ def node_page(kind: Kind, name: str) -> str:
 
 def _guarantee(name: str, example: str) -> Guarantee:
     """What a sink guarantees in its example."""
-    spec = check_text(example, name, environ=ADDRESSES).spec
+    spec = check_text(example, name, settings=config.load(ADDRESSES), environ=ADDRESSES).spec
     [node] = [each.model for each in spec.of_kind("sink")]
     assert isinstance(node, SinkNode)
     return node.sink(config.load(environ=ADDRESSES)).guarantee

@@ -252,6 +252,25 @@ def _is_environment(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and node.attr in {"environ", "environb", "getenv", "putenv"}
 
 
+def test_settings_are_read_by_sessions_and_commands_alone() -> None:
+    """All others are given them, so that two sessions of one process do not see each other's."""
+    readers = {_name(path) for path in FILES if any(map(_reads_settings, ast.walk(_tree(path))))}
+    assert {name for name in readers if not name.startswith("cli/")} == {"engine/session.py"}
+
+
+def _reads_settings(node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return node.module == "penstock.config" and "load" in {alias.name for alias in node.names}
+    return isinstance(node, ast.Attribute) and ast.unparse(node) in {"config.load", "penstock.config.load"}
+
+
+def test_readers_of_settings_are_seen() -> None:
+    seen = ("config.load()", "run(config.load)", "from penstock.config import Settings, load")
+    unseen = ("json.load(config)", "self.config.loaded", "from penstock.config import Settings")
+    assert all(any(map(_reads_settings, ast.walk(ast.parse(text)))) for text in seen)
+    assert not any(any(map(_reads_settings, ast.walk(ast.parse(text)))) for text in unseen)
+
+
 def test_nothing_heavy_is_imported_at_the_top() -> None:
     wrong = [
         f"{_name(path)} imports {imported.module} at the top"

@@ -44,7 +44,7 @@ class FlowAccess:
     graph: Callable[[], Graph]
     journal: Callable[[], Journal]
     name: Callable[[], str | None]
-    settings: Callable[[], config.Settings]
+    settings: config.Settings
     session: Callable[[], Session]
 
 
@@ -149,7 +149,7 @@ class Followers:
         flow = self._flow
         with flow.lock:
             entry = flow.graph().find_view(view)
-            sink = view_sink(kind, options, flow.settings())
+            sink = view_sink(kind, options, flow.settings)
             names = [field.name for field in entry.fields]
             key_columns = [key] if isinstance(key, str) else list(key or ())
             positions = [position(column, names, of=f"view '{entry.name}'") for column in key_columns]
@@ -295,7 +295,7 @@ class Followers:
                 )
                 continue
             try:
-                self._start(state, view_sink(spec.kind, spec.options, self._flow.settings()))
+                self._start(state, view_sink(spec.kind, spec.options, self._flow.settings))
             except PenstockError as error:
                 self._stop(spec, str(error))
 

@@ -20,7 +20,7 @@ from penstock.engine.graph import Graph
 from penstock.engine.listing import SourceListing, ViewListing, explain_view, list_sources, list_views
 from penstock.engine.runner import Runner
 from penstock.engine.seam import translated
-from penstock.engine.session import Session, settings_of
+from penstock.engine.session import Session
 from penstock.engine.source import SourceInfo
 from penstock.engine.time_travel import Past, read_at
 from penstock.engine.watch import Watch
@@ -38,9 +38,12 @@ T = TypeVar("T")
 class ReadableFlow:
     """A flow as its readers see it; each read runs alone under the lock of the ticks."""
 
-    def __init__(self, session: Session | None, runner: Runner, durability: Durability) -> None:
+    def __init__(
+        self, session: Session | None, settings: Settings, runner: Runner, durability: Durability
+    ) -> None:
         self.durability = durability
         self._session = session
+        self._settings = settings
         self._own_session = session is None
         self._session_lock = Lock()
         self._runner = runner
@@ -52,7 +55,7 @@ class ReadableFlow:
                 graph=lambda: self._graph,
                 journal=lambda: self._runner.journal,
                 name=lambda: self.name,
-                settings=self._settings,
+                settings=settings,
                 session=self._opened_session,
             )
         )
@@ -67,7 +70,7 @@ class ReadableFlow:
         """The session that plans views; an embedded one is started when none was given."""
         with self._session_lock:
             if self._session is None:
-                self._session = Session.embedded()
+                self._session = Session.of_settings(self._settings)
             return self._session
 
     def definition(self) -> str:
@@ -229,9 +232,6 @@ class ReadableFlow:
     @property
     def _graph(self) -> Graph:
         return self._runner.graph
-
-    def _settings(self) -> Settings:
-        return settings_of(self._session)
 
     def _opened_session(self) -> Session:
         return self.session

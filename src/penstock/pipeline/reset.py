@@ -38,7 +38,7 @@ def remove_outside(file: Path, outside: Mapping[str, str], settings: Settings) -
     if not outside:
         return
     try:
-        spec = check(file).spec
+        spec = check(file, settings=settings).spec
     except (PenstockError, OSError) as error:
         reason = error.message if isinstance(error, PenstockError) else str(error)
         yield from ((name, reason) for name in outside)

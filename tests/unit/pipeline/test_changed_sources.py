@@ -12,8 +12,8 @@ import pytest
 from penstock.backend import Backend, Job, open_backend, this_process
 from penstock.pipeline.changes import NodeChange, changes, fingerprints, is_changed
 from penstock.pipeline.group_name import GROUP, NODES, OUTSIDE, job_name
-from penstock.pipeline.load import check_text
 from penstock.pipeline.source_change import SourceChange, SourceChanges
+from pipeline_text import check_text
 
 TEXT = """
 name: shop

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.cli.main import main
 from penstock.errors import ConfigError
-from penstock.pipeline.load import check, check_text
+from pipeline_text import check, check_text
 from seed import FRESH
 
 ROOT = Path(__file__).parents[3]

@@ -15,12 +15,13 @@ from penstock.errors import ConfigError
 from penstock.pipeline import preprocess
 from penstock.pipeline.dead_letter import Place
 from penstock.pipeline.echo import echo
-from penstock.pipeline.load import Checked, check_text
+from penstock.pipeline.load import Checked
 from penstock.pipeline.node import DeadLetter
 from penstock.pipeline.secret import hide
 from penstock.pipeline.transforms.dynamic_table import DynamicTableNode
 from penstock.transforms.lookup.options import LookupOptions
 from penstock.transforms.lookup.relation import postgres_url
+from pipeline_text import check_text
 
 SOURCES = "sources: {a: {type: rate}}\n"
 SINKS = "sinks: {out: {type: blackhole, from: a}}\n"
