@@ -187,10 +187,10 @@ def check_options(
         details = error.errors(include_url=False)[:_MOST_MISTAKES]
     mistakes: dict[tuple[str | int, ...], Mistake] = {}
     for detail in details:
-        found = _mistake(model, detail, owner, values)
-        before = mistakes.get(found.path)
+        current = _mistake(model, detail, owner, values)
+        before = mistakes.get(current.path)
         # The parts of a union each say what they would take.
-        mistakes[found.path] = found if before is None else _either(before, found)
+        mistakes[current.path] = current if before is None else _either(before, current)
     return None, sorted(mistakes.values(), key=lambda item: item.order)
 
 
@@ -290,29 +290,30 @@ def _mistake(model: type[Options], detail: ErrorDetails, owner: Owner, values: M
 def _located(
     model: type[Options], loc: Sequence[str | int], values: Any
 ) -> tuple[tuple[str | int, ...], list[str], FieldInfo | None]:
-    """The path of a place without the words that name parts of a union, the names that there are at its end, and its field."""
+    """The path of a value without the words that name parts of a union, the names that it may have at its end, and its field."""
     path: list[str | int] = []
     models: list[type[Options]] = [model]
     names: list[str] = list(option_fields(model))
     field: FieldInfo | None = None
     for index, part in enumerate(loc):
-        known = [
-            option_fields(each)[part]
-            for each in models
-            if isinstance(part, str) and part in option_fields(each)
+        candidates = [
+            option_fields(option_model)[part]
+            for option_model in models
+            if isinstance(part, str) and part in option_fields(option_model)
         ]
         is_value = isinstance(values, Mapping) and part in values
         is_item = isinstance(values, list | tuple) and isinstance(part, int) and part < len(values)
-        if not (is_value or is_item or (known and index == len(loc) - 1)):
-            tagged = [each for each in models if part in _tags(each)]
+        if not (is_value or is_item or (candidates and index == len(loc) - 1)):
+            tagged = [option_model for option_model in models if part in _tags(option_model)]
             models = tagged or models
-            names = [name for each in models for name in option_fields(each)] if tagged else names
+            if tagged:
+                names = [name for option_model in models for name in option_fields(option_model)]
             continue
         path.append(part)
-        names = [name for each in models for name in option_fields(each)]
-        if known:
-            field = known[0]
-            models = [each for one in known for each in models_in(one.annotation)]
+        names = [name for option_model in models for name in option_fields(option_model)]
+        if candidates:
+            field = candidates[0]
+            models = [inner for candidate in candidates for inner in models_in(candidate.annotation)]
         elif models:
             field = None
         values = values[part] if is_value or is_item else None
@@ -327,21 +328,21 @@ def models_in(annotation: Any) -> list[type[Options]]:
 
 
 def _tags(model: type[Options]) -> list[str]:
-    """The words by which a model is told from others in a union."""
+    """The words that distinguish a model from others in a union."""
     return [word for field in model.model_fields.values() for word in literals(field.annotation)]
 
 
-def _either(one: Mistake, other: Mistake) -> Mistake:
+def _either(first: Mistake, second: Mistake) -> Mistake:
     """Both of two mistakes about one value as one."""
-    before, must, wanted = one.text.partition(" must be ")
-    _, also, alternative = other.text.partition(" must be ")
+    before, must, wanted = first.text.partition(" must be ")
+    _, also, alternative = second.text.partition(" must be ")
     if not (must and also):
-        return one
-    wanted, got, value = wanted.rpartition(", got ")
+        return first
+    wanted, separator, value = wanted.rpartition(", got ")
     alternative = alternative.rpartition(", got ")[0]
     if not alternative or alternative in wanted:
-        return one
-    return replace(one, text=f"{before} must be {wanted} or {alternative}{got}{value}")
+        return first
+    return replace(first, text=f"{before} must be {wanted} or {alternative}{separator}{value}")
 
 
 def _missing(name: str, setting: FromSetting | None, owner: Owner) -> Mistake:

@@ -208,7 +208,7 @@ class TransformPlugin(_Plugin, ABC):
     def process_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """Return the rows that come out for some that came in; None for none.
 
-        An error fails the query. In a pipeline with `on_error: drop` or `dead_letter` it fails the rows to blame: they are found by calling
+        An error fails the query. In a pipeline with `on_error: drop` or `dead_letter` it fails the rows that cause it: they are found by calling
         again with parts of the batch. `ConnectorError(..., retryable=True)` tries the batch again. What a batch that comes again had put into
         `context.state` and given to side outputs is taken back.
         """

@@ -686,7 +686,7 @@ def test_a_key_may_have_another_name_or_type(pipeline: Pipeline, query: str, key
         _section("sinks", KEYED % ("rows", key)),
     ]
     [group] = pipeline.planned(*parts).plan.groups
-    assert group.relations["rows"].keys == (key,)
+    assert group.outputs["rows"].keys == (key,)
 
 
 def test_another_type_of_a_source_is_said(pipeline: Pipeline) -> None:

@@ -126,7 +126,7 @@ def show(error: Exception, *, debug: bool = False) -> int:
     if debug:
         import traceback
 
-        error.__suppress_context__ = False  # what Spark said is left out only as long as nobody asks
+        error.__suppress_context__ = False  # the error of Spark is left out only without --debug
         # An error is without secrets; what it came from is as others raised it.
         print(_hide_from_trace("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     if not isinstance(error, PenstockError):

@@ -66,9 +66,9 @@ def pipeline_session(
         error.hide(partial(hide, secrets=spec.secrets))
         raise
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
-        safe = hide(said, spec.secrets)
-        if safe == said:
+        message = f"{type(error).__name__}: {error}"
+        safe = hide(message, spec.secrets)
+        if safe == message:
             raise
         raise InternalError(safe) from None
 
@@ -76,7 +76,9 @@ def pipeline_session(
 def losses(changes: Sequence[NodeChange]) -> str:
     """Which rows a changed pipeline would lose, in words; empty when none."""
     return "; ".join(
-        f"{one.node}{f' ({one.reason})' if one.reason else ''}" for one in changes if one.loses_rows
+        f"{change.node}{f' ({change.reason})' if change.reason else ''}"
+        for change in changes
+        if change.loses_rows
     )
 
 

@@ -122,7 +122,7 @@ def _sink_to_dict(sink: SinkState) -> dict[str, Any]:
         "seen": backlog.seen,
         "base": backlog.base,
         "mark": backlog.mark,
-        "waiting": [[one.first, one.last, _encode(one.change)] for one in backlog.waiting()],
+        "waiting": [[waiting.first, waiting.last, _encode(waiting.change)] for waiting in backlog.waiting()],
         "sources": [[tick, sources] for tick, sources in sink.sources.items()],
     }
 

@@ -100,7 +100,7 @@ class LakeViews:
     def __init__(self, flow: LakeAccess) -> None:
         self._flow = flow
 
-    def is_one(self, name: str) -> bool:
+    def is_lake_view(self, name: str) -> bool:
         """Whether a view of the flow is a lake view."""
         return is_lake_view(self._flow.graph, name)
 
@@ -132,11 +132,11 @@ class LakeViews:
         with self._flow.lock:
             own = list(registration.relations(self._flow.graph))
         query = with_full_names(self._spark, query, own)
-        with self._undone(name) as made:
+        with self._undone(name) as new_tables:
             self._refresh(self._add_sources(name, query))
             explanation = self._flow.register_view(name, query, on_error)
             self._create_table(name)
-            made.append(name)
+            new_tables.append(name)
             self._note_query(name, query, on_error)
             self._follow(name, overwrite=False)
             return explanation
@@ -221,7 +221,7 @@ class LakeViews:
     def drop(self, name: str) -> None:
         """Take a view out with its table, and the sources that only it has read."""
         flow = self._flow
-        if self.is_one(name):
+        if self.is_lake_view(name):
             flow.graph.refuse_read("view", name)
             self._forget(name)
         self._spark.sql(f"DROP TABLE IF EXISTS {name}")
@@ -321,19 +321,19 @@ class LakeViews:
 
     @contextmanager
     def _undone(self, name: str) -> Iterator[list[str]]:
-        """Take out again what an attempt has made that fails; the body is given a list for the tables that it has made."""
+        """Take out again what an attempt has made that fails; the body adds the tables that it creates to the list."""
         flow = self._flow
         before = set(flow.graph.sources)
-        made: list[str] = []
+        new_tables: list[str] = []
         try:
-            yield made
+            yield new_tables
         except BaseException as error:
             if name in flow.graph.state.sinks:
                 flow.followers.drop(name)
             if registered(name, flow.graph.views):
                 flow.drop_view(name)
             self._drop_sources([source for source in flow.graph.sources if source not in before])
-            for table in made:
+            for table in new_tables:
                 # Its property is empty now, unless another session has taken it over.
                 if self._spark.catalog.tableExists(table) and not IcebergTable(self._spark, table).property(
                     SINK

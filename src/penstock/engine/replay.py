@@ -296,8 +296,8 @@ def _install(
     statics: Callable[[Sequence[str]], Mapping[str, Delta]] | None = None,
 ) -> None:
     """Register a view by its saved plan; static tables have the rows of then."""
-    names, known = registration.relations(graph), list(graph.statics)
-    prepared = registration.saved_view(session, view, names, known)
+    names, static_names = registration.relations(graph), list(graph.statics)
+    prepared = registration.saved_view(session, view, names, static_names)
     rows = {} if statics is None else statics([entry.spec.name for entry, _ in prepared.statics])
     loaded = tuple((entry, rows.get(entry.spec.name, current)) for entry, current in prepared.statics)
     registration.install(graph, replace(prepared, statics=loaded, on_error=on_error), micros)

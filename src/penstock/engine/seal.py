@@ -28,7 +28,7 @@ class Seal:
         self._pattern = re.compile("|".join(map(re.escape, self._values))) if self._values else None
         self._may_miss = may_miss
         self._marks: dict[str, str] = {}
-        self._known: dict[str, str | int] | None = None
+        self._values_by_mark: dict[str, str | int] | None = None
         self.is_missing = False
 
     def __bool__(self) -> bool:
@@ -73,21 +73,21 @@ class Seal:
     def _open(self, leaf: Any) -> Any:
         if not isinstance(leaf, str) or "${sealed " not in leaf:
             return leaf
-        whole = _MARK.fullmatch(leaf)
-        if whole is not None and whole[1] == "int":
-            found = self._value(leaf)
-            return 0 if found is None else found
+        mark = _MARK.fullmatch(leaf)
+        if mark is not None and mark[1] == "int":
+            value = self._value(leaf)
+            return 0 if value is None else value
         return _MARK.sub(lambda match: str(self._value(match[0]) or match[0]), leaf)
 
     def _value(self, mark: str) -> str | int | None:
-        if self._known is None:
-            self._known = {self._mark("text", value): value for value in self._values}
-            self._known |= {
+        if self._values_by_mark is None:
+            self._values_by_mark = {self._mark("text", value): value for value in self._values}
+            self._values_by_mark |= {
                 self._mark("int", value): int(value)
                 for value in self._values
                 if re.fullmatch(r"-?\d+", value)
             }
-        value = self._known.get(mark)
+        value = self._values_by_mark.get(mark)
         if value is None:
             if not self._may_miss:
                 raise missing()

@@ -97,7 +97,7 @@ class Session:
         session = cls.of_settings(settings)
         if flow is not None:
             try:
-                _ = session.flow  # a directory that cannot be opened is said now
+                _ = session.flow  # a directory that cannot be opened is an error now
             except BaseException:
                 session.stop()
                 raise

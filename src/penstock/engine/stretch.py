@@ -1,7 +1,7 @@
 """Replay of ticks that nobody looked between: a stretch of them is one step over their changes together.
 
 The rows of a view follow from those of its sources, so that a flow which has taken the changes of many ticks at once answers as one that has
-taken them one by one; it costs one step instead of many. Ticks are stepped one by one where the ticks between can be told apart afterwards:
+taken them one by one; it costs one step instead of many. Ticks are stepped one by one where the ticks between can be distinguished afterwards:
 
 - a view reads the time of the tick, or may fail in one and be suspended,
 - a source has a lateness, drops batches that came before, or quarantines retractions that find nothing,
@@ -160,7 +160,7 @@ def _makes_moments(part: Any) -> bool:
         return True
     if isinstance(part, tuple):
         return any(map(_makes_moments, part))
-    return is_dataclass(part) and any(_makes_moments(getattr(part, one.name)) for one in fields(part))
+    return is_dataclass(part) and any(_makes_moments(getattr(part, member.name)) for member in fields(part))
 
 
 def _is_moment_of_text(call: Call) -> bool:

@@ -70,7 +70,7 @@ class TableRefresh:
 
         def rows_of(spec: SourceSpec) -> Delta:
             with self._runner.lock:
-                return table_source.held_rows(self._runner.graph, spec)
+                return table_source.source_rows(self._runner.graph, spec)
 
         batches = table_source.changes(self._session(), sources, rows_of, at=at) if sources else []
         with self._runner.lock:

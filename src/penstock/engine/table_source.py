@@ -86,7 +86,7 @@ def changes(
     return [batch for batch in fed if batch is not None]
 
 
-def held_rows(graph: Graph, spec: SourceSpec) -> Delta:
+def source_rows(graph: Graph, spec: SourceSpec) -> Delta:
     """The rows of a source, for a comparison with those of its table."""
     return whole_rows(graph.kernel, spec, "the difference to its table, whose history does not reach back")
 

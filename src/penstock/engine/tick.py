@@ -200,8 +200,8 @@ def _without_replays(graph: Graph, fed: Sequence[Fed]) -> _Admitted:
 def _admit_once(graph: Graph, admitted: _Admitted, batch: Fed) -> bool:
     """Whether a batch of a source with dedup is new; if so, its digest is noted."""
     digest = content_digest(batch.delta)
-    earlier = [(at, one) for at, one in enumerate(admitted.batches) if one.source == batch.source]
-    cleared = any(_retracts(one) for _, one in earlier)
+    earlier = [(at, fed) for at, fed in enumerate(admitted.batches) if fed.source == batch.source]
+    cleared = any(_retracts(fed) for _, fed in earlier)
     in_this_tick = any(admitted.digests.get(at) == digest for at, _ in earlier)
     if in_this_tick or (digest in graph.sources[batch.source].state.seen and not cleared):
         return False

@@ -1,4 +1,4 @@
-"""The rows of all nodes of a group, epoch by epoch: the one place in which steps run, for sinks, previews and tests alike."""
+"""The rows of all nodes of a group, epoch by epoch: only here steps run, for sinks, previews and tests alike."""
 
 from __future__ import annotations
 
@@ -42,10 +42,9 @@ class EpochFrames:
 
 
 class Evaluator:
-    """Runs steps in their order; `read` are the nodes whose rows somebody else reads, each as often as it is read.
+    """Runs steps in their order; `read` are the nodes whose rows are read from outside, each as often as it is read.
 
-    `watched` returns the rows of a node that are to be read in the place of those that it is given. With `counts`, the rows that steps give are
-    counted there.
+    `watched` takes the rows of a node and returns those to read instead. `counts` counts the rows that steps give.
     """
 
     def __init__(
@@ -99,16 +98,16 @@ class Evaluator:
         return {name: counted for step in self.steps for name, counted in step.counts().items() if counted}
 
     def failure(self, error: BaseException) -> PenstockError | None:
-        """What a step says of an error that came while rows were read, with its place; None when no step knows it."""
-        claims = [(step, known) for step in self.steps if (known := step.failure(error)) is not None]
+        """The error of the step that failed while rows were read, with its place; None when the error is of no step."""
+        claims = [(step, own) for step in self.steps if (own := step.failure(error)) is not None]
         if not claims:
             return None
-        # An error out of a task may be of any of several steps: then it is of the one that it names.
-        known = claims[0][1]
-        named = [step for step, _ in claims if _names(known.where, step.nodes)] if len(claims) > 1 else []
+        # An error from a task may be of any of several steps: then it is of the one that it names.
+        problem = claims[0][1]
+        named = [step for step, _ in claims if _names(problem.where, step.nodes)] if len(claims) > 1 else []
         if len(claims) == 1 or named:
-            known.where = (named[0] if named else claims[0][0]).place or known.where
-        return known
+            problem.where = (named[0] if named else claims[0][0]).place or problem.where
+        return problem
 
     def commit(self, epoch: int) -> None:
         """All sinks have written the epoch."""
@@ -155,7 +154,7 @@ def _with_replayed(
 
 
 def _names(where: str | None, nodes: Sequence[str]) -> bool:
-    """Whether the place of an error is a node, or its file."""
+    """Whether an error is at one of these nodes, or in the file of one."""
     return where is not None and any(where == name or where.startswith(f"{name}.") for name in nodes)
 
 

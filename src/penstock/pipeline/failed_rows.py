@@ -1,4 +1,4 @@
-"""Rows that a node could not take: counted, and stored as dead letters when the node says so."""
+"""Rows that a node could not take: counted, and stored as dead letters with `on_error: dead_letter`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FailedRows:
         self._letters = letters
 
     def check(self, target: Target) -> None:
-        """Try the place of the letters, change nothing."""
+        """Try the sink of the letters, change nothing."""
         if self._letters is not None:
             try:
                 self._letters.check(self._sender(target))

@@ -1,4 +1,4 @@
-"""A group of nodes that hang together, as one streaming query: its plan, and the sink that carries each epoch through it."""
+"""A connected group of nodes as one streaming query: its plan, and the sink that runs each epoch through it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.pipeline.event_time import EventTimes
 from penstock.pipeline.failed_rows import FailedRows
 from penstock.pipeline.group_folder import GroupFolder
 from penstock.pipeline.node import EventTime, labels_of
-from penstock.pipeline.relation import Relation
+from penstock.pipeline.node_output import NodeOutput
 from penstock.pipeline.replay import Letters, Replay
 from penstock.pipeline.source_change import SourceChanges
 from penstock.pipeline.step import node_values, other_key
@@ -60,9 +60,9 @@ class SourcePlan:
     node: NodeSpec
     source: Source
     stream: Stream
-    relation: Relation
+    output: NodeOutput
     is_idle: bool = False
-    """Whether it has its turn later: it gives no rows now."""
+    """Whether it is read later: it gives no rows now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,8 @@ class SinkPlan:
 
     node: NodeSpec
     sink: Sink
-    input: str
-    relation: Relation
+    input_node: str
+    input: NodeOutput
     keys: tuple[str, ...]
     mode: str
 
@@ -83,9 +83,9 @@ class SinkPlan:
             query=f"{query.query}-{self.node.name}",
             name=f"{query.name}.{self.node.name}",
             mode=self.mode,
-            schema=self.relation.schema,
+            schema=self.input.schema,
             keys=self.keys,
-            operation=OPERATION if self.relation.operations and self.sink.takes_operations else None,
+            operation=OPERATION if self.input.operations and self.sink.takes_operations else None,
             labels=labels_of(self.node.model),
             stateful=False,
             state=node_values(query, self.node.name),
@@ -102,7 +102,7 @@ class GroupPlan:
     sources: tuple[SourcePlan, ...]
     steps: tuple[Step, ...]
     sinks: tuple[SinkPlan, ...]
-    relations: Mapping[str, Relation]
+    outputs: Mapping[str, NodeOutput]
     """Of all nodes that give rows, in order."""
     nodes: Mapping[str, NodeSpec]
     failed: tuple[FailedRows, ...] = ()
@@ -114,7 +114,7 @@ class GroupPlan:
     source_changes: SourceChanges = field(default_factory=SourceChanges)
     """What is different about its sources since its last run."""
     event_times: Mapping[str, EventTime] = field(default_factory=dict)
-    """When rows happened, of the nodes that say it."""
+    """Of the nodes that declare one."""
 
     @property
     def is_bounded(self) -> bool:
@@ -137,7 +137,7 @@ class GroupPlan:
 
     @property
     def news(self) -> list[str]:
-        """What people should know when the group has been opened."""
+        """Messages for people when the group has been opened."""
         texts = [text for step in self.views for text in step.news]
         if any(sink.mode == "update" for sink in self.sinks):
             texts += [
@@ -172,20 +172,20 @@ class NodeEpoch:
 
     epoch: int
     written: Mapping[str, int | None] = field(default_factory=dict)
-    """Rows that sinks took, by name; None when nobody knows."""
+    """Rows that sinks took, by name; None when a sink does not count them."""
     failed: Mapping[str, int] = field(default_factory=dict)
     """Rows that failed, by the node."""
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """What nodes counted themselves, such as expectations."""
     lags: Mapping[str, float] = field(default_factory=dict)
-    """By how many seconds the newest row was behind the clock, of the nodes that say when rows happened and had some."""
+    """By how many seconds the newest row was behind the clock, of the nodes that declare an event time and had rows."""
 
 
 class GroupSink(Sink):
-    """Carries each epoch through the steps of a group into all its sinks.
+    """Runs each epoch through the steps of a group into all its sinks.
 
-    The offsets pass only when all sinks have the epoch. When one fails, the epoch comes again for all: sinks that are exactly once leave
-    out what they have.
+    The offsets are committed only when all sinks have the epoch. When one fails, the epoch comes again for all: exactly-once sinks leave out
+    what they have.
     """
 
     modes: ClassVar[frozenset[str]] = frozenset({"append"})
@@ -203,14 +203,14 @@ class GroupSink(Sink):
         self._event_times = EventTimes(plan.event_times)
         self._evaluator = Evaluator(
             plan.steps,
-            read=[sink.input for sink in plan.sinks],
+            read=[sink.input_node for sink in plan.sinks],
             watched=self._event_times.watched,
             counts=counts,
         )
         self._report = report
         self._replay = replay
         self._failed = {failed.node.name: failed for failed in plan.failed}
-        self._columns = [source.relation.columns for source in plan.read]
+        self._columns = [source.output.columns for source in plan.read]
         self._idle: dict[str, DataFrame] = {}
         self._target: Target | None = None
         self.needs_checkpoint = False
@@ -244,7 +244,7 @@ class GroupSink(Sink):
     def open(self, target: Target) -> None:
         self._target = target
         self._idle = {
-            source.node.name: target.spark.createDataFrame([], source.relation.schema)
+            source.node.name: target.spark.createDataFrame([], source.output.schema)
             for source in self._plan.sources
             if source.is_idle
         }
@@ -259,7 +259,7 @@ class GroupSink(Sink):
                 with translated(where=str(plan.node.place)):
                     plan.sink.open(plan.target(target))
         except BaseException:
-            # What could not be opened is said, not that something cannot be closed because of it.
+            # The error of the open is raised, not one of the close that follows from it.
             with suppress(Exception):
                 self.close()
             raise
@@ -270,13 +270,13 @@ class GroupSink(Sink):
 
     @contextmanager
     def _placed(self, place: str | None) -> Iterator[None]:
-        """Raise what is raised inside as the step says it whose rows could not be computed; all else with the place of the node first."""
+        """Raise the error of the step whose rows could not be computed; raise any other error with the place of the node before its own."""
         try:
             yield
         except Exception as error:
-            known = self._evaluator.failure(error)
-            if known is not None:
-                raise known from None
+            step_error = self._evaluator.failure(error)
+            if step_error is not None:
+                raise step_error from None
             problem = translate_query_error(error)
             if place is not None:
                 problem.where = f"{place} ({problem.where})" if problem.where else place
@@ -304,7 +304,7 @@ class GroupSink(Sink):
                 batch.unpersist()
 
     def _fixed(self, epoch: int) -> Callable[[str, DataFrame], DataFrame]:
-        """What makes volatile rows the same whenever the epoch comes, so that sinks that had it and those that had not agree."""
+        """Return what makes volatile rows the same whenever the epoch comes, so that all sinks store the same rows."""
         target = self._target
         assert target is not None, "a sink is opened before its first epoch"
 
@@ -347,7 +347,7 @@ class GroupSink(Sink):
         written: dict[str, int | None] = {}
         for plan in self._plan.sinks:
             with self._placed(str(plan.node.place)):
-                rows = self._event_times.watched(plan.node.name, frames.frames[plan.input])
+                rows = self._event_times.watched(plan.node.name, frames.frames[plan.input_node])
                 written[plan.node.name] = plan.sink.write(Epoch(number, rows))
         failed = {}
         for name, split in frames.splits.items():
@@ -357,26 +357,26 @@ class GroupSink(Sink):
         if self._report is not None:
             counts, lags = self._evaluator.counts(), self._event_times.lags()
             self._report(NodeEpoch(number, written, failed, counts, lags))
-        known_rows = [rows for rows in written.values() if rows is not None]
-        return sum(known_rows) if known_rows else None
+        row_counts = [rows for rows in written.values() if rows is not None]
+        return sum(row_counts) if row_counts else None
 
 
 def refuse_unfit(plan: SinkPlan) -> None:
     """Refuse a sink that cannot take what its node gives."""
     place = str(plan.node.place)
-    if plan.mode == "update" and plan.relation.weights:
+    if plan.mode == "update" and plan.input.weights:
         raise ConfigError(
-            f"'{plan.node.name}' keeps rows by a key, and '{plan.input}' has none",
+            f"'{plan.node.name}' keeps rows by a key, and '{plan.input_node}' has none",
             code="PIPELINE_KEY",
             where=place,
-            hint=f"give '{plan.input}' a primary_key",
+            hint=f"give '{plan.input_node}' a primary_key",
         )
     if plan.mode == "update" and not plan.keys:
         raise ConfigError(
             f"'{plan.node.name}' keeps rows by a key, and nothing says which columns that is",
             code="PIPELINE_KEY",
             where=place,
-            hint=f"add primary_key to '{plan.node.name}' or to '{plan.input}'",
+            hint=f"add primary_key to '{plan.node.name}' or to '{plan.input_node}'",
         )
-    if plan.mode == "update" and not plan.relation.is_told_apart_by(plan.keys):
-        raise other_key(plan.node, plan.keys, plan.relation, reads=plan.input)
+    if plan.mode == "update" and not plan.input.is_keyed_by(plan.keys):
+        raise other_key(plan.node, plan.keys, plan.input, reads=plan.input_node)

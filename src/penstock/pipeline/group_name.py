@@ -1,4 +1,4 @@
-"""The names of groups: a group that has run keeps its name, and so its place in its sources, whatever else changes in the file."""
+"""The names of groups: a group that has run keeps its name, and so its offsets, whatever else changes in the file."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def jobs_of(name: str, backend: Backend, *, also: Iterable[str] = ()) -> list[Jo
     if job is not None:
         return [job]
     jobs = backend.jobs.list()
-    names = {*also, *(one.name for one in jobs), *filter(None, map(_pipeline_of, jobs))}
+    names = {*also, *(other.name for other in jobs), *filter(None, map(_pipeline_of, jobs))}
     raise unknown_job(name, sorted(names), location=backend.location)
 
 

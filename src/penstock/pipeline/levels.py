@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
+class ViewLevels:
     """Which nodes of a group are views, and in which order the flows of views run: a flow per level."""
 
     level: Mapping[str, int]
@@ -26,10 +26,10 @@ class Levels:
         return [node for node in nodes if node.name in self.views and self.level[node.name] == level]
 
 
-def levels(nodes: Sequence[NodeSpec], inputs: Mapping[str, Sequence[str]]) -> Levels:
+def levels(nodes: Sequence[NodeSpec], inputs: Mapping[str, Sequence[str]]) -> ViewLevels:
     """Return the levels of nodes, which come in order.
 
-    A `sql` node that reads nothing but views is one too: it sees all rows of theirs, so that a row which a filter lets go is deleted downstream.
+    A `sql` node that reads only views is a view too: it sees all of their rows, so a row that its filter drops is deleted downstream.
     """
     level: dict[str, int] = {}
     views: set[str] = set()
@@ -48,7 +48,7 @@ def levels(nodes: Sequence[NodeSpec], inputs: Mapping[str, Sequence[str]]) -> Le
             1,
             *(level[name] if name in views and name not in logs else level[name] + 1 for name in above),
         )
-    return Levels(level, frozenset(views))
+    return ViewLevels(level, frozenset(views))
 
 
 def reads_of(node: NodeSpec, operations: Collection[str], names: Mapping[str, str]) -> tuple[Read, ...]:

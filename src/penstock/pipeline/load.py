@@ -1,5 +1,5 @@
-"""From a file to a pipeline: read, parse, fill in variables, let preprocessors change it, check every field, then what nodes say of
-each other.
+"""From a file to a pipeline: read, parse, fill in variables, let preprocessors change it, check every field, then the references
+between nodes.
 
     spec = load("pipeline.yaml", settings=session.settings)
 
@@ -123,13 +123,13 @@ def check_text(
 
 def _literal_secrets(spec: PipelineSpec, environ: Mapping[str, str] | None) -> set[str]:
     """What is secret without being a variable, and what a node reads from the environment itself."""
-    found: set[str] = set()
+    secrets: set[str] = set()
     for node in spec.nodes.values():
-        found |= model_secrets(node.model)
+        secrets |= model_secrets(node.model)
         name = getattr(node.model, "secret_name", None)
         value = None if name is None else config.secret(name) if environ is None else environ.get(name)
-        found |= credential(value) if value else set()
-    return found
+        secrets |= credential(value) if value else set()
+    return secrets
 
 
 def _passwords(settings: Settings) -> set[str]:
@@ -141,7 +141,7 @@ def _passwords(settings: Settings) -> set[str]:
 def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            # One byte more than a file may have tells that it is too large.
+            # One byte more than a file may have shows that it is too large.
             return file.read(LARGEST_FILE + 1)
     except FileNotFoundError:
         names = _beside(path)

@@ -32,9 +32,9 @@ def preprocessed(document: Document, *, path: str) -> Document:
             error.where = error.where or path
             raise
         except (Exception, SystemExit) as error:
-            said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise ConfigError(
-                f"the preprocessor '{name}' failed: {said}",
+                f"the preprocessor '{name}' failed: {reason}",
                 code="PREPROCESSOR_FAILED",
                 where=path,
                 hint="correct the pipeline or the plugin, or uninstall the plugin",
@@ -53,7 +53,7 @@ def preprocessed(document: Document, *, path: str) -> Document:
 def rewritten(tree: Tree, path: str) -> tuple[Tree, Problem | None]:
     """Return the tree of a file as all preprocessors leave it, and what is wrong when one of them refuses it.
 
-    What they left as it was keeps its place; what is new has the place of what stands around it.
+    What they do not change keeps its place; what is new has the place of the value around it.
     """
     if not isinstance(tree, MappingTree) or not entry_points(group=GROUP):
         return tree, None
@@ -67,7 +67,7 @@ def rewritten(tree: Tree, path: str) -> tuple[Tree, Problem | None]:
 
 
 def _merged(value: Any, before: Tree | None, place: Place) -> Tree:
-    """A value as a tree, with the places of the tree that stood there before."""
+    """A value as a tree, with the places of the tree that was there before."""
     place = place if before is None else before.place
     if before is not None and _same(plain(before), value):
         return before

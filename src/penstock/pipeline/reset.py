@@ -30,7 +30,7 @@ def remove_tree(folder: Path) -> bool:
 def remove_outside(file: Path, outside: Mapping[str, str], settings: Settings) -> Iterator[tuple[str, str]]:
     """Drop what the sources of a pipeline have made in other systems; yields each node, and why something of it stays or an empty text.
 
-    The file says how to reach those systems, because passwords are recorded nowhere.
+    The addresses of those systems are read from the file, because passwords are recorded nowhere.
     """
     from penstock.pipeline.load import check
     from penstock.pipeline.secret import hide

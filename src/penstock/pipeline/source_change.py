@@ -25,8 +25,8 @@ class SourceChange:
     reason: str = ""
 
     @property
-    def loses_place(self) -> bool:
-        """Whether it is not known any more how far it was read."""
+    def loses_offset(self) -> bool:
+        """Whether the offset up to which it was read is lost."""
         return self.change != "new" or bool(self.reason)
 
 
@@ -35,14 +35,14 @@ class SourceChanges:
     """What the sources of a group mean for the checkpoint that it has."""
 
     changes: tuple[SourceChange, ...] = ()
-    kept: tuple[str, ...] = ()
+    continuing: tuple[str, ...] = ()
     """The sources that go on, in the words of the checkpoint."""
     obstacle: str = ""
     """Why the group cannot go on with its state."""
 
 
 def fingerprint(reads: Mapping[str, Any]) -> dict[str, str]:
-    """What is remembered of what a source reads: enough to tell whether it has changed."""
+    """What is stored of what a source reads: enough to see whether it has changed."""
     return {
         name: hashlib.sha256(json.dumps(value, default=str, sort_keys=True).encode()).hexdigest()[:16]
         for name, value in reads.items()
@@ -74,18 +74,18 @@ def source_changes(
 ) -> SourceChanges:
     """Compare the sources that a group reads now, each with its words in a checkpoint, with those of the checkpoint that is there.
 
-    `changed` are those that read something else, with the reason; `elsewhere` those that other groups have read, by the names of these.
+    `changed` are those that read something else, with the reason; `elsewhere` are those that other groups have read, with the group.
     """
     noted = _sources(checkpoint)
     if noted is None:
         return SourceChanges()
-    kept = tuple(text for name, text in sources if text in noted and name not in changed)
+    continuing = tuple(text for name, text in sources if text in noted and name not in changed)
     changes = tuple(_changes(noted, sources, changed, elsewhere))
     done, begun = _last(checkpoint / "commits"), _last(checkpoint / "offsets")
     obstacle = ""
     if changes and begun > done:
         obstacle = f"epoch {begun} of the sources as they were has begun, and is not done"
-    return SourceChanges(changes, kept, obstacle)
+    return SourceChanges(changes, continuing, obstacle)
 
 
 def _changes(

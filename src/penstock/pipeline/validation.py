@@ -42,11 +42,11 @@ ROW_ERRORS = (
     "script, handler, expect, lookup with `from` and plugins take rows one by one, and so can leave some out; a "
     "row that fails anywhere else ends the pipeline: put an expect before it"
 )
-"""The hint for a node that cannot tell which of its rows has failed."""
+"""The hint for a node that does not know which of its rows has failed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredNode:
     """A node as the file declares it, whether it is right or not."""
 
     kind: Kind
@@ -63,7 +63,7 @@ class Validation:
     settings: Settings
     secrets: frozenset[str]
     problems: list[Problem] = field(default_factory=list)
-    declared: dict[str, Declared] = field(default_factory=dict)
+    declared: dict[str, DeclaredNode] = field(default_factory=dict)
     """By their names in lower case."""
     nodes: dict[str, NodeSpec] = field(default_factory=dict)
 
@@ -102,13 +102,13 @@ class Validation:
         self.problems.append(Problem(place, *shown, code, is_warning))
 
     def _parts(self, tree: MappingTree) -> None:
-        known = [*option_fields(PipelineFields), *SECTIONS, "tests"]
+        parts = [*option_fields(PipelineFields), *SECTIONS, "tests"]
         for key, _ in tree.entries:
             if len(self.problems) > MOST_PROBLEMS:
                 return
-            if key.text not in known and not key.text.startswith(NOTES):
+            if key.text not in parts and not key.text.startswith(NOTES):
                 hint = (
-                    suggest(key.text, known, what="part") + f"; names that begin with {NOTES} are for anchors"
+                    suggest(key.text, parts, what="part") + f"; names that begin with {NOTES} are for anchors"
                 )
                 self.report(key.place, f"a pipeline has no part '{key.text}'", hint, "PIPELINE_FIELD")
 
@@ -146,9 +146,9 @@ class Validation:
         if not isinstance(nodes, MappingTree):
             return
         for name, node in nodes.entries:
-            self._declare_node(Declared(kind, name.text, name.place, node))
+            self._declare_node(DeclaredNode(kind, name.text, name.place, node))
 
-    def _declare_node(self, node: Declared) -> None:
+    def _declare_node(self, node: DeclaredNode) -> None:
         other = self.declared.get(node.name.lower())
         if len(self.declared) == MOST_NODES:
             text = f"more than {MOST_NODES:,} nodes"
@@ -170,7 +170,7 @@ class Validation:
             return
         self.declared[node.name.lower()] = node
 
-    def _node(self, node: Declared) -> None:
+    def _node(self, node: DeclaredNode) -> None:
         what = f"the {node.kind} '{node.name}'"
         if not isinstance(node.tree, MappingTree):
             text = f"{what} must be a mapping of its fields, and is {describe(node.tree)}"
@@ -197,9 +197,9 @@ class Validation:
             return
         checked = self._checked(model, node.tree, Owner(what, syntax="{name}: {value}"), node.place)
         if checked is not None:
-            found = dict(places(node.tree))
+            field_places = dict(places(node.tree))
             secrets = filled_in(node.tree)
-            self.nodes[node.name] = NodeSpec(node.kind, node.name, checked, node.place, found, secrets)
+            self.nodes[node.name] = NodeSpec(node.kind, node.name, checked, node.place, field_places, secrets)
 
     def _checked(self, model: type[Model], tree: MappingTree, owner: Owner, place: Place) -> Model | None:
         """Return what a model makes of a tree, or report all that is wrong."""
@@ -215,40 +215,46 @@ class Validation:
             self.report(place, text, "its own check of its fields fails", "PIPELINE_FIELD")
             return None
         if mistakes:
-            of_fields = dict(places(tree))
-            for found in mistakes:
-                self._report_mistake(found, model, tree, owner, of_fields.get(found.path, place))
+            field_places = dict(places(tree))
+            for mistake in mistakes:
+                self._report_mistake(mistake, model, tree, owner, field_places.get(mistake.path, place))
         return read
 
     def _report_mistake(
-        self, found: Mistake, model: type[Options], tree: MappingTree, owner: Owner, place: Place
+        self, mistake: Mistake, model: type[Options], tree: MappingTree, owner: Owner, place: Place
     ) -> None:
-        """Report what is wrong with a field; `place` is that of the field, or of what it is missing in."""
-        dotted = ".".join(map(str, found.path))
-        if found.kind == "UNKNOWN":
+        """Report what is wrong with a field; `place` is that of the field, or of the value that lacks it."""
+        dotted = ".".join(map(str, mistake.path))
+        if mistake.kind == "UNKNOWN":
             text = f"{owner.name} has no field '{dotted}'"
-            hint = suggest(str(found.path[-1]), found.choices, what="field") if found.choices else "remove it"
-            if " " in str(found.path[-1]):
-                hint = "within braces, put a text with commas in quotes"
-            elif found.path[-1] in option_fields(RowErrors):
-                hint = ROW_ERRORS
-        elif found.kind == "MISSING":
-            text = f"{owner.name} needs '{dotted}'"
-            hint = found.hint or f"add {found.path[-1]}: ..."
-            place = place_in(tree, found.path) if len(found.path) > 1 else place
-        else:
-            text = f"{owner.name}: {found.text}"
-            described = option_fields(model).get(found.name)
-            meaning = described.description if described is not None else None
-            hint = found.hint or (
-                f"{found.name}: {meaning}" if meaning else f"its fields are {', '.join(option_fields(model))}"
+            hint = (
+                suggest(str(mistake.path[-1]), mistake.choices, what="field")
+                if mistake.choices
+                else "remove it"
             )
-            value = value_in(tree, found.path)
-            place = value.place if found.path else place
+            if " " in str(mistake.path[-1]):
+                hint = "within braces, put a text with commas in quotes"
+            elif mistake.path[-1] in option_fields(RowErrors):
+                hint = ROW_ERRORS
+        elif mistake.kind == "MISSING":
+            text = f"{owner.name} needs '{dotted}'"
+            hint = mistake.hint or f"add {mistake.path[-1]}: ..."
+            place = place_in(tree, mistake.path) if len(mistake.path) > 1 else place
+        else:
+            text = f"{owner.name}: {mistake.text}"
+            described = option_fields(model).get(mistake.name)
+            meaning = described.description if described is not None else None
+            hint = mistake.hint or (
+                f"{mistake.name}: {meaning}"
+                if meaning
+                else f"its fields are {', '.join(option_fields(model))}"
+            )
+            value = value_in(tree, mistake.path)
+            place = value.place if mistake.path else place
             # A model may repeat a part of what a variable gave, as the first word of a query.
-            words = frozenset(word for given in filled_in(value) for word in _WORD.findall(given))
+            words = frozenset(word for filled in filled_in(value) for word in _WORD.findall(filled))
             text, hint = hide(text, words), hide(hint, words)
-        self.report(place, text, hint, found.code or "PIPELINE_FIELD")
+        self.report(place, text, hint, mistake.code or "PIPELINE_FIELD")
 
     def _tests(self, tree: Tree | None) -> Iterator[TestSpec]:
         if tree is None or (isinstance(tree, Scalar) and tree.value is None):
@@ -269,14 +275,16 @@ class Validation:
             )
             fields = self._checked(TestFields, item, owner, item.place)
             if fields is not None:
-                given = self._named(fields.given, item, "given", owner, ("source",))
-                expected = self._named(fields.expect, item, "expect", owner, ("source", "transform", "sink"))
-                yield TestSpec(fields.name, given, expected, item.place)
+                input_rows = self._named(fields.given, item, "given", owner, ("source",))
+                expected_rows = self._named(
+                    fields.expect, item, "expect", owner, ("source", "transform", "sink")
+                )
+                yield TestSpec(fields.name, input_rows, expected_rows, item.place)
 
-    def _may_stand(self, node: Declared, kinds: tuple[Kind, ...]) -> bool:
+    def _may_stand(self, node: DeclaredNode, kinds: tuple[Kind, ...]) -> bool:
         """Whether a test may name a node; rows may be given to transforms that ask others, too."""
         spec = self.nodes.get(node.name)
-        is_unknown = spec is None and node.kind == "transform"  # and its own mistakes are said already
+        is_unknown = spec is None and node.kind == "transform"  # and its own mistakes are reported already
         return node.kind in kinds or is_unknown or (spec is not None and isinstance(spec.model, RowErrors))
 
     def _named(
@@ -285,7 +293,7 @@ class Validation:
         """Return rows by the names of nodes as declared, and report those that are none."""
         result = {}
         names = [node.name for node in self.declared.values() if self._may_stand(node, kinds)]
-        found = dict(places(test))
+        field_places = dict(places(test))
         for name, values in rows.items():
             if len(self.problems) > MOST_PROBLEMS:
                 break
@@ -293,11 +301,11 @@ class Validation:
             if node is None or not self._may_stand(node, kinds):
                 what = "node" if "sink" in kinds else "source"
                 text = f"{owner.name}: there is no {what} '{name}'"
-                self.report(found[part, name], text, suggest(name, names, what=what), "PIPELINE_TEST")
+                self.report(field_places[part, name], text, suggest(name, names, what=what), "PIPELINE_TEST")
             elif node.name in self.nodes and self.nodes[node.name].type == "dynamic_table":
                 text = f"{owner.name}: the dynamic table '{node.name}' gives no rows that could be compared"
                 hint = "expect the rows of a sql node that asks it"
-                self.report(found[part, name], text, hint, "PIPELINE_TEST")
+                self.report(field_places[part, name], text, hint, "PIPELINE_TEST")
             else:
                 result[node.name] = values
         return result

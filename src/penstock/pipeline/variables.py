@@ -18,7 +18,7 @@ SCRIPT_FIELD = "script"
 """A field in which only names in capitals are variables: `${total}` is a template literal of JavaScript there."""
 
 DEEPEST = 8
-"""How many variables may stand in the defaults of each other."""
+"""How deep variables may be nested in the defaults of each other."""
 MOST_SUGGESTED = 20
 """How many missing variables get a suggestion: the search takes time."""
 
@@ -34,13 +34,14 @@ class Filling:
     secrets: set[str] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
     _done: dict[tuple[int, bool], Tree] = field(default_factory=dict)
-    _given: list[str] = field(default_factory=list)
+    _values: list[str] = field(default_factory=list)
+    """Of the variables in the text that is filled in now."""
 
     def tree(self, tree: Tree, *, in_script: bool = False) -> Tree:
         """Return a tree with its variables filled in."""
-        known = self._done.get((id(tree), in_script))
-        if known is not None:
-            return known
+        cached = self._done.get((id(tree), in_script))
+        if cached is not None:
+            return cached
         match tree:
             case MappingTree():
                 entries = tuple(
@@ -60,10 +61,10 @@ class Filling:
         """Return a text with its variables filled in."""
         if "${" not in scalar.text:
             return scalar
-        self._given.clear()
+        self._values.clear()
         text = self._text(scalar.text, scalar, 0, 0, in_script=in_script)
-        given = frozenset(self._given)
-        return scalar if text == scalar.text else replace(scalar, text=text, raw=scalar.text, filled=given)
+        values = frozenset(self._values)
+        return scalar if text == scalar.text else replace(scalar, text=text, raw=scalar.text, filled=values)
 
     def marked(self, tree: Tree, before: Tree) -> Tree:
         """Return a tree that was made from another one, with what variables gave in its new texts noted."""
@@ -98,7 +99,7 @@ class Filling:
         return "".join(parts)
 
     def _value(self, inside: str, scalar: Scalar, offset: int, depth: int, *, in_script: bool) -> str | None:
-        """What a variable stands for; None, and a problem, when it stands for nothing."""
+        """The value of a variable; None, and a problem, when it has none."""
         name, colon, default = inside.partition(":-")
         if not _NAME.fullmatch(name):
             shown = f"${{{inside[:40]}}}"
@@ -108,7 +109,7 @@ class Filling:
         value = self.variables.get(name)
         if value or (value is not None and not colon):
             self.secrets.update(secrets_in(value))
-            self._given.append(value)
+            self._values.append(value)
             return value
         if colon and depth < DEEPEST:
             return self._text(default, scalar, offset + len(name) + 4, depth + 1, in_script=in_script)
@@ -138,18 +139,18 @@ class Filling:
             self.problems.append(Problem(scalar.place_at(offset), text, hint, "PIPELINE_VARIABLE"))
 
 
-def _marked(tree: Tree, secrets: Iterable[str], known: Collection[int]) -> Tree:
+def _marked(tree: Tree, secrets: Iterable[str], old_scalars: Collection[int]) -> Tree:
     match tree:
         case MappingTree():
-            entries = ((key, _marked(value, secrets, known)) for key, value in tree.entries)
+            entries = ((key, _marked(value, secrets, old_scalars)) for key, value in tree.entries)
             return replace(tree, entries=tuple(entries))
         case SequenceTree():
-            return replace(tree, items=tuple(_marked(item, secrets, known) for item in tree.items))
-    given = frozenset(secret for secret in secrets if len(secret) >= SHORT and secret in tree.text)
-    if id(tree) in known or not given:
+            return replace(tree, items=tuple(_marked(item, secrets, old_scalars) for item in tree.items))
+    values = frozenset(secret for secret in secrets if len(secret) >= SHORT and secret in tree.text)
+    if id(tree) in old_scalars or not values:
         return tree
     # Where the new text came from is not known, so it is shown without what variables gave.
-    return replace(tree, filled=given, raw=hide(tree.text, given))
+    return replace(tree, filled=values, raw=hide(tree.text, values))
 
 
 def _scalars(tree: Tree) -> Iterator[Scalar]:

@@ -58,7 +58,7 @@ class ViewTransformNode(TransformNode):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns that tell its rows apart; none when its changes have `_weight` in the place of `_op`."""
+        """The columns that tell its rows apart; none when its changes have `_weight` instead of `_op`."""
         return self.primary_key
 
     @abstractmethod
@@ -84,9 +84,13 @@ def log_name(node: str) -> str:
 
 def column_of(name: str, columns: Sequence[str], *, field: str, node: str) -> str:
     """A column as it is spelled, in backquotes; ConfigError when there is none of this name."""
-    spelled = name if name in columns else next((one for one in columns if one.lower() == name.lower()), None)
+    spelled = (
+        name
+        if name in columns
+        else next((column for column in columns if column.lower() == name.lower()), None)
+    )
     if spelled is None:
-        shown = [one for one in columns if one not in (ARRIVAL,)]
+        shown = [column for column in columns if column not in (ARRIVAL,)]
         raise ConfigError(
             f"{field} names the column '{name}', which the rows of '{node}' do not have",
             code="PIPELINE_UNKNOWN_COLUMN",

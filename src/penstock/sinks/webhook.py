@@ -115,10 +115,10 @@ class WebhookSink(ServerSink):
         pending = list[str]()
         for batch in rows.batches():
             pending += batch.column(0).to_pylist()
-            whole = len(pending) // size * size
-            for start in range(0, whole, size):
+            full_rows = len(pending) // size * size
+            for start in range(0, full_rows, size):
                 yield pending[start : start + size]
-            del pending[:whole]
+            del pending[:full_rows]
         if pending:
             yield pending
 

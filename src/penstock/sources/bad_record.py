@@ -86,7 +86,7 @@ class BadRecordOptions(SparkOptions):
 
     @property
     def sets_rule(self) -> bool:
-        """Whether the user has said what happens with bad records."""
+        """Whether an option of the user sets what happens with bad records."""
         return not self.model_fields_set.isdisjoint({"on_bad_record", "quarantine", "max_record_bytes"})
 
 

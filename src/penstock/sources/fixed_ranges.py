@@ -49,11 +49,11 @@ def fixed(folder: Folder, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 def stream(context: Context, folder: Folder, ranges: Sequence[Any], *, per_epoch: int) -> DataFrame:
     """Return a stream of ranges, as JSON in the column `value`, of which one epoch has so many."""
     written = set(folder.names(RANGES))
-    for number, each in enumerate(ranges):
+    for number, bounds in enumerate(ranges):
         name = f"{number:08}.json"
         if name not in written:
             # Moved there whole: a query may be looking already.
-            folder.write(f"{name}.new", json.dumps(each))
+            folder.write(f"{name}.new", json.dumps(bounds))
             folder.move(f"{name}.new", f"{RANGES}/{name}")
     reader = context.spark.readStream.format("text").schema("value STRING")
     return reader.option("maxFilesPerTrigger", per_epoch).load(f"{folder.url}/{RANGES}")

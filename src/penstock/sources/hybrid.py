@@ -57,7 +57,7 @@ class Boundary:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Boundary:
-        """Return what `to_json` has said."""
+        """Return the boundary of `to_json`."""
         return cls(values["cursor"], values["offsets"])
 
 
@@ -99,7 +99,7 @@ def with_new_partitions(noted: str, now: str) -> str:
 
 
 class _OfLive(Source):
-    """What all parts have in common: the live source says what it makes elsewhere, and by which columns rows are told apart."""
+    """What all parts have in common: the live source says what it makes elsewhere, and which columns distinguish rows."""
 
     def __init__(self, live: Source) -> None:
         super().__init__({})
@@ -250,14 +250,14 @@ def _as_live(rows: DataFrame, wanted: StructType) -> DataFrame:
 
 
 def _type(frame: DataFrame, name: str) -> DataType:
-    found = next((field for field in frame.schema.fields if field.name.lower() == name.lower()), None)
-    if found is None:
+    field = next((field for field in frame.schema.fields if field.name.lower() == name.lower()), None)
+    if field is None:
         raise DataError(
             f"there is no column '{name}' (cursor)",
             code="SOURCE_COLUMN",
             hint=suggest(name, frame.columns, what="column"),
         )
-    return found.dataType
+    return field.dataType
 
 
 def _column(name: str) -> Column:

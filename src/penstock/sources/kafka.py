@@ -378,8 +378,8 @@ def _decoded(
         *[f"_{name}" for name in OWN],
         *([KEY] if from_key else []),
     )
-    whole = {name: F.coalesce(F.col(f"`{name}`"), F.col(KEY).getField(name)) for name in from_key}
-    return rows.withColumns(whole).drop(KEY) if whole else rows, tap
+    key_columns = {name: F.coalesce(F.col(f"`{name}`"), F.col(KEY).getField(name)) for name in from_key}
+    return rows.withColumns(key_columns).drop(KEY) if key_columns else rows, tap
 
 
 def _types(frame: DataFrame, decoder: Decoder) -> dict[str, DataType]:

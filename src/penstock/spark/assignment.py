@@ -26,8 +26,8 @@ def assigned(frame: DataFrame, targets: Sequence[Target]) -> DataFrame:
 
     jvm: Any = frame.sparkSession._jvm
     cast = jvm.org.apache.spark.sql.catalyst.expressions.Cast
-    given = frame._jdf.schema().fields()
-    for field, target in zip(given, targets, strict=True):
+    fields = frame._jdf.schema().fields()
+    for field, target in zip(fields, targets, strict=True):
         wanted = jvm.org.apache.spark.sql.types.DataType.fromDDL(target.kind)
         if not cast.canANSIStoreAssign(field.dataType(), wanted):
             kind = field.dataType().catalogString().upper()

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 Pin = Callable[[], Mapping[str, Callable[[], "pa.Table"]]]
 """Gives, for the tick of now, what reads each table later."""
 MOST_PINNED = 16
-"""Queries whose tables stay pinned although nobody has said that they are done: their optimization has failed."""
+"""Queries whose tables stay pinned although their end was not reported: their optimization has failed."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _FlowTable:
     """A table that Spark knows: its fields in the flow, and the types of its columns in Spark."""
 
     fields: Fields
@@ -71,9 +71,9 @@ class PinnedTables:
         with self._lock:
             dataset = pinned.frames.get(name)
         if dataset is None:
-            made = self._frame(name, pinned.readers[name]())
+            fresh_dataset = self._frame(name, pinned.readers[name]())
             with self._lock:
-                dataset = pinned.frames.setdefault(name, made)
+                dataset = pinned.frames.setdefault(name, fresh_dataset)
         return dataset
 
     def release(self, query: str) -> None:
@@ -89,10 +89,9 @@ class FlowTables:
         self._spark = spark
         self._flow = uuid.uuid4().hex
         self._java = janino.instance(spark, __package__, "FlowTables")
-        self._tables: dict[str, _Table] = {}
-        self._lock = (
-            threading.Lock()
-        )  # around `_tables`; not held while Spark works, which asks in other threads
+        self._tables: dict[str, _FlowTable] = {}
+        # Around `_tables`; not held while Spark works, which asks in other threads.
+        self._lock = threading.Lock()
         self._pinned = PinnedTables(pin, self._dataset)
         self._rule = self._install()
 
@@ -101,17 +100,17 @@ class FlowTables:
 
         start: Any = java_gateway.ensure_callback_server_started
         start(self._spark.sparkContext._gateway)
-        return self._java.install(self._spark._jsparkSession, self._flow, _Rows(self._answer))
+        return self._java.install(self._spark._jsparkSession, self._flow, _RuleCallback(self._answer))
 
     def show(self, relations: Mapping[str, Fields]) -> None:
         """Let Spark know exactly these tables."""
         with self._lock:
-            known = dict(self._tables)
-        for name, table in known.items():
+            tables = dict(self._tables)
+        for name, table in tables.items():
             if relations.get(name) != table.fields:
                 self._drop(name)
         for name, fields in relations.items():
-            if name not in known or known[name].fields != fields:
+            if name not in tables or tables[name].fields != fields:
                 self._create(name, fields)
 
     def kinds(self, name: str) -> tuple[str, ...]:
@@ -141,7 +140,7 @@ class FlowTables:
         kinds = tuple(item.dataType().catalogString() for item in dataset.schema().fields())
         dataset.createOrReplaceTempView(_quoted(name))
         with self._lock:
-            self._tables[name] = _Table(fields, kinds)
+            self._tables[name] = _FlowTable(fields, kinds)
 
     def _drop(self, name: str) -> None:
         with self._lock:
@@ -165,7 +164,7 @@ class FlowTables:
         frame: Any = numbered_frame(self._spark, rows, self._table(name).kinds)
         return frame._jdf
 
-    def _table(self, name: str) -> _Table:
+    def _table(self, name: str) -> _FlowTable:
         with self._lock:
             return self._tables[name]
 
@@ -201,7 +200,7 @@ def with_char_lengths(frame: DataFrame, declared: Sequence[str]) -> DataFrame:
 _CHAR = "__CHAR_VARCHAR_TYPE_STRING"  # Spark's own key
 
 
-class _Rows:
+class _RuleCallback:
     """The Python side of the rule."""
 
     def __init__(self, answer: Callable[[str, str | None], Any]) -> None:

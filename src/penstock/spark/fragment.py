@@ -95,7 +95,7 @@ class Fragments:
     # ------------------------------------------------------------------ inside
 
     def _translated(self, error: Exception, node: plan.Spark) -> PenstockError:
-        """What Spark raises, with the place in the view's text; the only expression of a node is to blame."""
+        """What Spark raises, with the place in the view's text: that of the expression when the node has only one."""
         spot = None
         if node.bindings and len(node.path) == 1:
             spot = errors.spot_of_expression(self._front.at(node.path[0]))

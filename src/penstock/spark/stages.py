@@ -100,15 +100,15 @@ def stages_of(frame: DataFrame, *, result_rdd: int | None = None) -> Stages:
     """Return the stages of a DataFrame; `result_rdd` is the RDD of its last stage, when someone knows it."""
     spark = frame.sparkSession
     plan = frame._jdf.queryExecution().executedPlan()
-    reader = _Reader()
-    reader.stage("result", plan)
+    cutter = _StageCutter()
+    cutter.stage("result", plan)
     final = _is_final(plan)
-    drafts = reader.finished()
+    drafts = cutter.finished()
     if not final:
         return Stages(tuple(draft.stage for draft in drafts), final=False)
     finished = finished_stages(spark)
     if result_rdd is None:
-        last = result_stage(spark, frozenset(reader.metrics))
+        last = result_stage(spark, frozenset(cutter.metrics))
         result_run = next((stage for stage in finished if stage.number == last), None)
         if result_run is not None and drafts[0].stage.partitions in (None, result_run.tasks):
             drafts[0] = replace(drafts[0], ran=result_run)
@@ -190,7 +190,7 @@ class _Draft:
     ran: RanStage | None = None
 
 
-class _Reader:
+class _StageCutter:
     """Cuts a physical plan at its exchanges; each becomes one stage, however often it is read."""
 
     def __init__(self) -> None:

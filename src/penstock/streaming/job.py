@@ -141,7 +141,7 @@ class QueryJob:
 
     def progress(self, progress: Progress) -> None:
         """Log what a batch did; the next renewal of the lease records it."""
-        sources = (replace(one, description=self._hide(one.description)) for one in progress.sources)
+        sources = (replace(source, description=self._hide(source.description)) for source in progress.sources)
         with self._lock:
             self._last = replace(progress, sources=tuple(sources))
         rows = "?" if progress.output_rows is None else progress.output_rows

@@ -72,7 +72,7 @@ def options_of(report: Report, kind: Any, options: Mapping[str, Any] | None) -> 
 def context(
     schema: Any, state: KeyValues, side: Any, *, mode: str = "append", keys: tuple[str, ...] = ()
 ) -> Context:
-    """Return what a plugin is told; `side` collects the rows of side outputs."""
+    """Return the context of a plugin; `side` collects the rows of side outputs."""
     return Context(query="check", name="check", mode=mode, schema=schema, keys=keys, memory=state, side=side)
 
 
@@ -95,7 +95,7 @@ class Sides:
         return Side()
 
 
-def said_in_json(value: Any, what: str) -> Any:
+def through_json(value: Any, what: str) -> Any:
     """Return a value as it comes back out of JSON."""
     try:
         return json.loads(json.dumps(value))

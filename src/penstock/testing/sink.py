@@ -109,8 +109,8 @@ class _Life:
 def _judge(stored: Stored | None, expected: int, *, exactly: bool) -> None:
     if stored is None:
         return
-    found = stored()
-    count = found if isinstance(found, int) else len(found)
+    stored_rows = stored()
+    count = stored_rows if isinstance(stored_rows, int) else len(stored_rows)
     require(
         count == expected if exactly else count >= expected,
         f"{expected} rows were written{'' if exactly else ' at least'}, and {count} are stored",

@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.data.record_batch import conformed
 from penstock.data.schema import to_arrow_schema
 from penstock.plugin import SourcePlugin, TransientValues
-from penstock.testing.report import Broken, Report, Sides, context, options_of, require, said_in_json
+from penstock.testing.report import Broken, Report, Sides, context, options_of, require, through_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,4 +125,4 @@ class _Source:
         batches, end = answer
         batches = [batches] if isinstance(batches, pa.RecordBatch) else batches
         rows = [conformed(batch, self.schema, where="read") for batch in batches]
-        return pa.Table.from_batches(rows, schema=self.schema), said_in_json(end, "the offset")
+        return pa.Table.from_batches(rows, schema=self.schema), through_json(end, "the offset")

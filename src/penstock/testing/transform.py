@@ -52,11 +52,11 @@ def check_transform(
     if kind.parallel and repeatable:
         with report.part("rows do not depend on how they fall into batches"):
             many = batches["many"].slice(0, 100)
-            whole = _epoch(kind, checked, taken, columns, [many], TransientValues())
+            uncut = _epoch(kind, checked, taken, columns, [many], TransientValues())
             parts = [many.slice(0, 1), many.slice(1, 49), many.slice(50)]
             cut = _epoch(kind, checked, taken, columns, parts, TransientValues())
             require(
-                whole.equals(cut),
+                uncut.equals(cut),
                 "100 rows in one batch give other rows than in three; set parallel = False when it needs all rows in order",
             )
     if repeatable:

@@ -84,7 +84,7 @@ class Transform(ABC):
         """
 
     def begin(self, epoch: int) -> None:  # noqa: B027  # most do not look at epochs
-        """Called before `apply` with the rows of an epoch; not before it is asked for its plan alone."""
+        """Called before `apply` with the rows of an epoch; not before a call for its plan alone."""
 
     def commit(self, epoch: int) -> None:  # noqa: B027
         """Called when all sinks have written an epoch, before its offsets are noted. Raising fails the epoch, and it comes again."""

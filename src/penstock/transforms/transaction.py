@@ -49,13 +49,13 @@ class Transaction:
         outer = self._levels
         own = _Changes()
         self._levels = [*outer, own]
-        is_kept = False
+        is_written = False
         try:
             yield
-            is_kept = keep
+            is_written = keep
         finally:
             self._levels = outer
-            if is_kept:
+            if is_written:
                 self._merge(own)
 
     def _merge(self, changes: _Changes) -> None:

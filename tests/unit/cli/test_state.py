@@ -279,7 +279,7 @@ def test_a_dynamic_table_is_edited_while_its_pipeline_runs(
     assert main(["state", "edit", "shop", "vip", "-a", "7", "-a", "12", "-a", "5"]) == 0
     assert main(["state", "edit", "shop", "VIP", "--remove", "12"]) == 0
     table.update(1, None)
-    assert sorted(table.members.whole().to_pylist()) == [5, 7]
+    assert sorted(table.members.values().to_pylist()) == [5, 7]
     capsys.readouterr()
     assert main(["state", "edit", "shop", "vip", "--output", "json"]) == 0
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [{"value": 5}, {"value": 7}]
@@ -289,5 +289,5 @@ def test_a_dynamic_table_is_edited_while_its_pipeline_runs(
     assert main(["state", "edit", "shop", "orders", "--add", "7"]) == 2
     assert "'shop' has no dynamic table 'orders'" in capsys.readouterr().err
     table.update(2, None)
-    assert sorted(table.members.whole().to_pylist()) == [5, 7]
+    assert sorted(table.members.values().to_pylist()) == [5, 7]
     end(backend, lease)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.pipeline.evaluator import Evaluator
-from penstock.pipeline.relation import Relation
+from penstock.pipeline.node_output import NodeOutput
 from penstock.pipeline.step import Step
 
 
@@ -39,7 +39,7 @@ class Plain(Step):
     closed: int = 0
     seen: list[Mapping[str, Any]] = field(default_factory=list)
 
-    def relations(self) -> Mapping[str, Relation]:
+    def outputs(self) -> Mapping[str, NodeOutput]:
         raise AssertionError("only planning asks")
 
     def evaluate(self, epoch: int, frames: Mapping[str, Any]) -> Mapping[str, Any]:

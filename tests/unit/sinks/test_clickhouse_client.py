@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.sinks.clickhouse.client import Address, Client, Refusal
+from penstock.sinks.clickhouse.client import Address, ClickHouseClient, Refusal
 from penstock.sinks.clickhouse.options import ClickHouseOptions
 
 
@@ -84,7 +84,7 @@ def test_a_connection_is_used_for_one_query_after_the_other() -> None:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            with Client(Address.of(f"http://127.0.0.1:{server.server_port}")) as client:
+            with ClickHouseClient(Address.of(f"http://127.0.0.1:{server.server_port}")) as client:
                 for _ in range(3):
                     [batch] = client.batches("SELECT n", {})
                     assert batch.column(0).to_pylist() == [1, 2, 3]

@@ -37,16 +37,16 @@ def plan(
         from penstock.pipeline.run import plan_pipeline
 
         planned = plan_pipeline(session, spec)
-        found = changes(spec, planned.groups, session.queries.existing_backend())
-        if found is None:
+        node_changes = changes(spec, planned.groups, session.queries.existing_backend())
+        if node_changes is None:
             print(f"'{spec.name}' has not run yet: everything is new", file=sys.stderr)
             return DONE
-        write_rows([asdict(one) for one in found], COLUMNS, output=output)
+        write_rows([asdict(change) for change in node_changes], COLUMNS, output=output)
         for obstacle in filter(None, (group.source_changes.obstacle for group in planned.groups)):
             print(
                 f"it cannot go on: {obstacle}; penstock state reset {spec.name} begins anew", file=sys.stderr
             )
-        lost = losses(found)
+        lost = losses(node_changes)
         if lost:
             print(f"rows would be lost: {lost}", file=sys.stderr)
     return DONE

@@ -78,18 +78,23 @@ def show(
         if key == OFFSETS and (jobs := _pipeline_jobs(backend, names)):
             write_list(_offsets(jobs), ["source", "read", "offset"], output)
             return DONE
-        items = {one: backend.state.items(one) for one in names}
+        items = {job_name: backend.state.items(job_name) for job_name in names}
         if key is None:
-            for one in names:
-                row, last = _as_row(backend, one), backend.epochs.last(one)
+            for job_name in names:
+                row, last = _as_row(backend, job_name), backend.epochs.last(job_name)
                 row["last_epoch_meta"] = None if last is None else last.meta
-                row["values"] = {_path(*path): value for path, value in items[one].items()}
+                row["values"] = {_path(*path): value for path, value in items[job_name].items()}
                 write_record(row, output)
             return DONE
     values = [
-        {**({"job": one} if len(names) > 1 else {}), "namespace": path[0], "key": path[1], "value": value}
-        for one in names
-        for path, value in items[one].items()
+        {
+            **({"job": job_name} if len(names) > 1 else {}),
+            "namespace": path[0],
+            "key": path[1],
+            "value": value,
+        }
+        for job_name in names
+        for path, value in items[job_name].items()
         if key in (path[1], _path(*path))
     ]
     if not values:
@@ -97,7 +102,7 @@ def show(
             f"'{name}' keeps no value '{key}'",
             code="UNKNOWN_KEY",
             where=backend.location,
-            hint=suggest(key, (_path(*path) for one in names for path in items[one]), what="key"),
+            hint=suggest(key, (_path(*path) for job_name in names for path in items[job_name]), what="key"),
         )
     write_list(values, list(values[0]), output)
     return DONE
@@ -174,17 +179,17 @@ def reset(
     """
     with open_state(state) as backend:
         names = _job_names(backend, name)
-        places = [place for one in names if (place := _place(backend.jobs.find(one)))]
+        places = [place for job_name in names if (place := _place(backend.jobs.find(job_name)))]
         if not (yes or _confirmed(name, places)):
             print("nothing was deleted", file=sys.stderr)
             return DONE
         with ExitStack() as leases:
             # All of them first: when one job runs, nothing of the others is deleted.
-            for lease in [leases.enter_context(_lease(backend, one)) for one in names]:
+            for lease in [leases.enter_context(_lease(backend, job_name)) for job_name in names]:
                 removed = _remove(backend.jobs.find(lease.job), dead_letters=dead_letters)
                 epochs = backend.epochs.clear(lease)
                 values = _clear_values(backend, lease, dead_letters=dead_letters)
-                what = "".join(f"{one}, " for one in removed)
+                what = "".join(f"{item}, " for item in removed)
                 print(
                     f"'{lease.job}' is reset: {what}{_count(epochs, 'epoch')} and {_count(values, 'value')} deleted"
                 )
@@ -250,7 +255,7 @@ def _clear_values(backend: Backend, lease: Lease, *, dead_letters: bool) -> int:
     namespaces = {namespace for namespace, _ in backend.state.items(lease.job)}
     if not dead_letters:
         namespaces -= {NAMESPACE}
-    return sum(backend.state.clear(lease.job, namespace=one, lease=lease) for one in namespaces)
+    return sum(backend.state.clear(lease.job, namespace=namespace, lease=lease) for namespace in namespaces)
 
 
 def _pipeline_jobs(backend: Backend, names: list[str]) -> list[Job]:
@@ -265,10 +270,10 @@ def _offsets(jobs: list[Job]) -> list[dict[str, Any]]:
     from penstock.pipeline.offset import offsets
 
     return [
-        {"source": one.node, "read": one.read, "offset": one.offset}
+        {"source": source.node, "read": source.read, "offset": source.offset}
         for job in jobs
         if job.checkpoint is not None
-        for one in offsets(Path(job.checkpoint), job.definition.get(record.SOURCES, []))
+        for source in offsets(Path(job.checkpoint), job.definition.get(record.SOURCES, []))
     ]
 
 

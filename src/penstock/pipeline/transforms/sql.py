@@ -13,7 +13,7 @@ from penstock.sql.lexer import Kind, significant, split
 from penstock.sql.relation import BEGINS_QUERY, read_names, texts_of_call
 
 MEMBERSHIP = "dynamic_table_check"
-"""The function that asks a dynamic table, which it names by a text."""
+"""The function that checks a value against a dynamic table, which it names by a text."""
 
 
 class SqlNode(TransformNode):

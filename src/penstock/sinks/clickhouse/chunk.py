@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.sinks.clickhouse.client import Address, ClickHouseError, Client, transient
+from penstock.sinks.clickhouse.client import Address, ClickHouseClient, ClickHouseError, transient
 from penstock.sinks.column import column, row_as_json
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class _Insert:
             table = table.drop_columns([CONTENT])
         settings = insert_settings(token, self.chunks, chunk)
         try:
-            with Client(self.address) as client:
+            with ClickHouseClient(self.address) as client:
                 client.insert(self.into, table, settings)
         except (ClickHouseError, OSError, http.client.HTTPException) as error:
             yield _failure(chunk, error)

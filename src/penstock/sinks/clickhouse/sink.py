@@ -20,7 +20,7 @@ from penstock.errors import ConfigError, DataError, PenstockError, suggest
 from penstock.sinks.base import Epoch, Guarantee, Target
 from penstock.sinks.clickhouse import client, table
 from penstock.sinks.clickhouse.chunk import insert_settings, send_chunks
-from penstock.sinks.clickhouse.client import Client
+from penstock.sinks.clickhouse.client import ClickHouseClient
 from penstock.sinks.clickhouse.column import check_columns, column_type, encode, quoted
 from penstock.sinks.clickhouse.options import ClickHouseTableOptions
 from penstock.sinks.clickhouse.table import VERSION, WINDOW, Table, full_name
@@ -49,7 +49,7 @@ class ClickHouseSink(ServerSink):
     def __init__(self, options: Mapping[str, Any], settings: Settings | None = None) -> None:
         super().__init__(options, settings)
         self._address = self.options.address()
-        self._client = Client(self._address)
+        self._client = ClickHouseClient(self._address)
         self._guarantee = Guarantee.AT_LEAST_ONCE
         self._version: str | None = None
         """The column in which this sink counts the versions of rows."""

@@ -141,7 +141,7 @@ Url = Annotated[str, AfterValidator(checked)]
 """An address as users write it."""
 
 
-class Client:
+class ClickHouseClient:
     """One connection, made when it is needed and made again after an error."""
 
     def __init__(self, address: Address) -> None:

@@ -226,14 +226,14 @@ def _pair(part: Json, sides: tuple[set[int], set[int]]) -> tuple[Json, Json] | N
     """The two sides of an equality, the left input's first."""
     if part["c"] not in {"EqualTo", "EqualNullSafe"}:
         return None
-    one, two = part["k"]
-    reads_one, reads_two = references(one), references(two)
-    if not reads_one or not reads_two:
+    first, second = part["k"]
+    reads_first, reads_second = references(first), references(second)
+    if not reads_first or not reads_second:
         return None
-    if reads_one <= sides[0] and reads_two <= sides[1]:
-        return one, two
-    if reads_one <= sides[1] and reads_two <= sides[0]:
-        return two, one
+    if reads_first <= sides[0] and reads_second <= sides[1]:
+        return first, second
+    if reads_first <= sides[1] and reads_second <= sides[0]:
+        return second, first
     return None
 
 
@@ -254,12 +254,12 @@ def _not_in(part: Json, sides: tuple[set[int], set[int]]) -> tuple[Json, Json] |
     return None
 
 
-def _same(one: Json, two: Json) -> bool:
+def _same(left: Json, right: Json) -> bool:
     """Equal expressions, wherever they stand in the plan."""
     bare = [
-        {key: value for key, value in item.items() if key not in {"at", "k", "sql"}} for item in (one, two)
+        {key: value for key, value in item.items() if key not in {"at", "k", "sql"}} for item in (left, right)
     ]
-    kids = [item.get("k", []) for item in (one, two)]
+    kids = [item.get("k", []) for item in (left, right)]
     return (
         bare[0] == bare[1]
         and len(kids[0]) == len(kids[1])

@@ -209,8 +209,8 @@ def _with_bytes_as_text(expression: Json, hoisted: list[tuple[Json, str]]) -> li
     )
     if reason is None:
         return hoisted
-    whole = expression["k"][0] if expression["c"] == "Alias" else expression
-    return [*((item, why) for item, why in hoisted if item["at"] not in inside), (whole, reason)]
+    unaliased = expression["k"][0] if expression["c"] == "Alias" else expression
+    return [*((item, why) for item, why in hoisted if item["at"] not in inside), (unaliased, reason)]
 
 
 def _is_bytes_as_text(item: Json) -> bool:

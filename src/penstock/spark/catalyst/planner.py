@@ -218,15 +218,15 @@ def _statics(spark: SparkSession, front: Any) -> tuple[Static, ...]:
     from pyspark.sql import DataFrame
 
     jvm: Any = spark._jvm
-    found: dict[str, Static] = {}
+    statics: dict[str, Static] = {}
     listed = list(front.statics())
     for label, leaf in zip(listed[::2], listed[1::2], strict=True):
-        if label in found:
+        if label in statics:
             continue
         frame = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, leaf)
         fields = tuple(
             plan.Field(item.name(), item.dataType().catalogString(), item.nullable())
             for item in bridge.scala_list(leaf.output())
         )
-        found[label] = Static(label, fields, DataFrame(frame, spark))
-    return tuple(found.values())
+        statics[label] = Static(label, fields, DataFrame(frame, spark))
+    return tuple(statics.values())

@@ -98,7 +98,7 @@ def _of_join(node: Json, limit: int | None) -> list[int | None]:
 def _groups_only(node: Json) -> bool:
     """Whether an aggregate is a DISTINCT: it shows its keys and nothing else."""
     shown = [item["e"] for item in node["a"]["aggregateExpressions"]]
-    return all(item["c"] != "AggregateExpression" for whole in shown for item in walk(whole))
+    return all(item["c"] != "AggregateExpression" for expression in shown for item in walk(expression))
 
 
 def _constant(node: Json) -> int | None:

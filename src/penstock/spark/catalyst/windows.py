@@ -269,15 +269,20 @@ def _at_most(part: Json, rank: int) -> int | None:
     """The largest row number that a condition lets through, None when it is no such bound."""
     if part["c"] not in {"LessThan", "LessThanOrEqual", "EqualTo", "GreaterThan", "GreaterThanOrEqual"}:
         return None
-    one, two = part["k"]
+    column, bound = part["k"]
     name = part["c"]
-    if one["c"] == "Literal":
-        one, two = two, one
+    if column["c"] == "Literal":
+        column, bound = bound, column
         name = {"GreaterThan": "LessThan", "GreaterThanOrEqual": "LessThanOrEqual", "EqualTo": "EqualTo"}.get(
             name, ""
         )
-    if one["c"] != "AttributeReference" or one["id"] != rank or two["c"] != "Literal" or two["v"] is None:
+    if (
+        column["c"] != "AttributeReference"
+        or column["id"] != rank
+        or bound["c"] != "Literal"
+        or bound["v"] is None
+    ):
         return None
     if name in {"LessThanOrEqual", "EqualTo"}:
-        return int(two["v"])
-    return int(two["v"]) - 1 if name == "LessThan" else None
+        return int(bound["v"])
+    return int(bound["v"]) - 1 if name == "LessThan" else None

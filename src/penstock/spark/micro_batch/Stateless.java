@@ -191,7 +191,7 @@ public class Stateless {
     return true;
   }
 
-  /** For each column of a query the names of those of the rows that it is made of; null where that cannot be said. */
+  /** For each column of a query the names of those of the rows that it is made of; null where that is not known. */
   public List origins(LogicalPlan plan, LogicalPlan rows) {
     LogicalPlan inlined = new org.apache.spark.sql.catalyst.optimizer.InlineCTE(true, false).apply(plan);
     Map computed = new HashMap();

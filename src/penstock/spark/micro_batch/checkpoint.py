@@ -209,10 +209,12 @@ def _fill(spark: SparkSession, savepoint: str, location: str) -> None:
     target.delete(COPYING)
 
 
-def follow(spark: SparkSession, before: str, after: str, shape: Shape, *, kept: Collection[str] = ()) -> None:
+def follow(
+    spark: SparkSession, before: str, after: str, shape: Shape, *, continuing: Collection[str] = ()
+) -> None:
     """Let a query with other sources go on where one has ended: its id stays, its epochs are counted on, and the new sources begin where they begin.
 
-    Those of the `kept` ones, in the words of the shape, go on where they are. What `after` has already is left as it is, so that it may be called at
+    The sources in `continuing`, in the words of the shape, go on where they are. What `after` has already is left as it is, so that it may be called at
     every start.
     """
     source, target = Folder(spark, before), Folder(spark, after)
@@ -222,7 +224,7 @@ def follow(spark: SparkSession, before: str, after: str, shape: Shape, *, kept: 
     source.copy("metadata", target, "metadata")
     note = json.loads(source.read(SHAPE))
     target.write(SHAPE, json.dumps({**note, "shape": list(shape)}))
-    places = _kept_places(_texts([tuple(part) for part in note["shape"]], "source"), shape, kept)
+    places = _places_before(_texts([tuple(part) for part in note["shape"]], "source"), shape, continuing)
     for place, old in enumerate(places):
         if old is not None and source.exists(f"sources/{old}"):
             source.copy(f"sources/{old}", target, f"sources/{place}")
@@ -234,9 +236,9 @@ def follow(spark: SparkSession, before: str, after: str, shape: Shape, *, kept: 
         target.write(f"commits/{epoch}", source.read(f"commits/{epoch}"))
 
 
-def _kept_places(before: Sequence[str], shape: Shape, kept: Collection[str]) -> list[int | None]:
+def _places_before(before: Sequence[str], shape: Shape, continuing: Collection[str]) -> list[int | None]:
     """The place that each source of a shape had before; None for one that begins."""
-    left = {place: text for place, text in enumerate(before) if text in kept}
+    left = {place: text for place, text in enumerate(before) if text in continuing}
     places: list[int | None] = []
     for text in _texts(shape, "source"):
         place = next((place for place, other in left.items() if other == text), None)

@@ -49,7 +49,7 @@ class Base:
 
 @dataclass(slots=True)
 class Declared:
-    """What was declared, in its order, as a shard is told that has saved states."""
+    """What was declared, in its order, as it is sent to a shard that has saved states."""
 
     changes: dict[str, Change] = field(default_factory=dict)
 
@@ -137,15 +137,15 @@ class History:
     def since(self, shard: int, version: int) -> list[Entry]:
         """The changes of a shard behind a version, which is not before the base."""
         with self._lock:
-            found: list[Entry | bytes] = []
+            entries: list[Entry | bytes] = []
             for places in self._places[version - self.base.version :]:
                 place = places[shard]
                 if isinstance(place, Entry):
-                    found.append(place)
+                    entries.append(place)
                 else:
                     self._file.seek(place[0])
-                    found.append(self._file.read(place[1]))
-        return [one if isinstance(one, Entry) else loads(one) for one in found]
+                    entries.append(self._file.read(place[1]))
+        return [entry if isinstance(entry, Entry) else loads(entry) for entry in entries]
 
     def begin_from(self, folders: Sequence[str], *, declared: bool = True) -> None:
         """Begin with states that were saved at the version of now, or, without what is declared, with those that are yet to be loaded."""

@@ -109,7 +109,7 @@ class Members:
                 result = pc.and_(result, pc.invert(_is_in(values, part.removed)))
         return result
 
-    def whole(self) -> pa.Array:
+    def values(self) -> pa.Array:
         """All values of the set, each once."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -138,7 +138,7 @@ class Members:
 
     def compacted(self) -> Members:
         """The same set as one part."""
-        return replace(self, parts=(Part(self.whole(), self.array([])),))
+        return replace(self, parts=(Part(self.values(), self.array([])),))
 
 
 def _is_in(values: pa.Array, many: pa.Array) -> pa.BooleanArray:

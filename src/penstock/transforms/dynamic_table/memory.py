@@ -158,7 +158,7 @@ def contents(values: SwappableValues, table: str) -> list[Any]:
         # The pipeline has stored another set meanwhile, and removed parts of this one.
     members = Members(manifest["type"])
     parts = tuple(_decoded(part, members) for part in stored)
-    return sorted(Members(manifest["type"], parts).whole().to_pylist())
+    return sorted(Members(manifest["type"], parts).values().to_pylist())
 
 
 def _manifest(values: SwappableValues, table: str) -> Any:

@@ -47,7 +47,7 @@ def _table(values: Values, value_type: str = "int64") -> MemoryTable:
 
 
 def _contents(table: MemoryTable) -> list[Any]:
-    return sorted(table.members.whole().to_pylist())
+    return sorted(table.members.values().to_pylist())
 
 
 def test_edits_are_taken_when_an_epoch_begins_and_only_once() -> None:
