@@ -138,7 +138,7 @@ class ReadableFlow:
         """Return the rows of a view or source with the given values, through an index.
 
         The index is made by the first look-up of its columns. A source or view keeps those of the 8 sets of columns that
-        were looked up last. `at_tick` gives the rows that it had when this tick was the last one, as in `snapshot`.
+        were looked up last, in the last 10,000 ticks. `at_tick` gives the rows that it had when this tick was the last one, as in `snapshot`.
         """
         return self._read_at(at_tick, partial(read.lookup, name=name, key=key))
 
@@ -155,17 +155,18 @@ class ReadableFlow:
     def watch_output(self, view: str, *, snapshot: bool = False, from_tick: int | None = None) -> Watch:
         """Return the changes of a view from now on; `snapshot` gives its rows first, `from_tick` the changes since then.
 
-        The last changes are kept for readers that come back, from the first watch of a view on: at most 256, and at most
-        64 MiB of them.
+        The last changes are kept for readers that come back, at most 256, and at most 64 MiB of them: from the first watch of a view on,
+        and behind its last one until the first change is gone that it has not had.
         """
         with self._lock:
             entry = self._graph.find_view(view)
             changelog = self._runner.changelogs.get(entry.name)
             if changelog is None:
                 changelog = Changelog(entry.name, entry.fields, self._graph.state.ticks)
-                self._runner.changelogs[entry.name] = changelog
             rows = self._graph.kernel.rows(entry.name) if snapshot else None
-            return changelog.watch(rows=rows, from_tick=from_tick)
+            watch = changelog.watch(rows=rows, from_tick=from_tick)
+            self._runner.changelogs[entry.name] = changelog
+            return watch
 
     def quarantined(self, source: str, *, clear: bool = False) -> pa.Table:
         """Return the latest rows in the quarantine, with `_weight` and `_reason`; `clear` takes them out.
