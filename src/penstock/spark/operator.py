@@ -1,4 +1,4 @@
-"""Operators that ask Spark for what the kernel lacks: over the delta (tier b), or over all rows of their inputs (tier c)."""
+"""Operators that ask Spark for what the kernel lacks: over the delta (tier `spark`), or over all rows of their inputs (tier `recompute`)."""
 
 from __future__ import annotations
 
