@@ -110,7 +110,7 @@ def killed(session: ps.Session) -> None:
 def pipeline(session: ps.Session) -> None:
     """Draw the nodes of a pipeline, and run it to its end, as `penstock graph` and `penstock run` do."""
     with chdir(DATA.parents[1]):
-        spec = load("examples/pipelines/top-stores.yaml")
+        spec = load("examples/pipelines/top-stores.yaml", settings=session.settings)
         print(text(spec))
         started = time.perf_counter()
         run = PipelineRun(session, plan_pipeline(session, spec, runs=True))

@@ -9,9 +9,9 @@ from typing import Any
 import penstock as ps
 from penstock.errors import PenstockError
 from penstock.pipeline.group import NodeEpoch
-from penstock.pipeline.load import check_text
 from penstock.pipeline.pending import PendingLetters
 from penstock.pipeline.run import PipelineRun, plan_pipeline
+from pipeline_text import check_text
 
 HEAD = """
 name: "{name}"

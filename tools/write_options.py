@@ -26,6 +26,7 @@ from penstock.sinks import SINKS
 from penstock.sinks.base import Guarantee
 from penstock.sinks.view_sink import VIEW_SINKS
 from penstock.sources import SOURCES
+from penstock.streaming.query_options import QueryOptions
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "reference"
@@ -36,6 +37,8 @@ COOKBOOK = ROOT / "docs" / "how-to" / "cookbook.md"
 SPELLED = {"Kafka": "Kafka", "Clickhouse": "ClickHouse", "Postgres": "Postgres", "Iceberg": "Iceberg"}
 PAGES: Mapping[str, Registry] = {"sinks.md": SINKS, "sources.md": SOURCES, "view-sinks.md": VIEW_SINKS}
 DEAD_LETTERS = "dead-letters.md"
+QUERY = "query"
+"""What stands for the options of the query itself."""
 COOKBOOK_BEGINS = """# Cookbook
 
 Whole pipelines, to run or to begin with. They are in `examples/pipelines/` of the repository, the tests run all of them, and the commands are those for its root.
@@ -136,6 +139,8 @@ def page(name: str) -> str:
     text = (FOLDER / name).read_text(encoding="utf-8")
 
     def model(connector: str) -> type[Options]:
+        if connector == QUERY:
+            return QueryOptions
         return DeadLetter if name == DEAD_LETTERS else options_of(PAGES[name], connector)
 
     return BLOCK.sub(lambda match: f"{match[1]}{table(model(match['name']))}{match[3]}", text)
@@ -143,7 +148,7 @@ def page(name: str) -> str:
 
 def names(name: str) -> set[str]:
     """Return the connectors whose options are on a page."""
-    return {match["name"] for match in BLOCK.finditer((FOLDER / name).read_text(encoding="utf-8"))}
+    return {match["name"] for match in BLOCK.finditer((FOLDER / name).read_text(encoding="utf-8"))} - {QUERY}
 
 
 def options_of(registry: Registry, name: str) -> type[Options]:
@@ -191,7 +196,7 @@ def node_page(kind: Kind, name: str) -> str:
 
 def _guarantee(name: str, example: str) -> Guarantee:
     """What a sink guarantees in its example."""
-    spec = check_text(example, name, environ=ADDRESSES).spec
+    spec = check_text(example, name, settings=config.load(ADDRESSES), environ=ADDRESSES).spec
     [node] = [each.model for each in spec.of_kind("sink")]
     assert isinstance(node, SinkNode)
     return node.sink(config.load(environ=ADDRESSES)).guarantee

@@ -69,7 +69,9 @@ def main() -> None:
         def run(which: str) -> None:
             file = Path(options["folder"]) / f"{which}.yaml"
             file.write_text(json.dumps(pipeline(options, which)))
-            running = PipelineRun(session, plan_pipeline(session, load(file), runs=True))
+            running = PipelineRun(
+                session, plan_pipeline(session, load(file, settings=session.settings), runs=True)
+            )
             running.start()
             error = running.wait()
             if error is not None:

@@ -254,7 +254,7 @@ PLACES = {
     ("page", "block"), PIPELINES, ids=lambda one: _id(one) if isinstance(one, Path) else one.line
 )
 def test_a_pipeline_of_a_page_is_valid(page: Path, block: Block) -> None:
-    from penstock.pipeline.load import check_text
+    from pipeline_text import check_text
 
     assert check_text(block.text, f"{page.name}:{block.line}", environ=PLACES).problems == ()
 

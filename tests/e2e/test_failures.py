@@ -56,10 +56,6 @@ def running(session):
     # Somebody waits for a job of this Spark.
     while not session.spark.sparkContext.statusTracker().getActiveJobsIds():
         time.sleep(0.01)
-
-
-def quick(began):
-    assert time.monotonic() - began < 15, "nobody heard"
 """
 
 
@@ -158,19 +154,16 @@ def test_a_killed_jvm_is_heard_by_whoever_waits(tmp_path: Path) -> None:
     ways = ", ".join(f"{name!r}: lambda session: {wait}" for name, wait in WAITS.items())
     run(
         f"""
-def kill(session, killed):
+def kill(session):
     running(session)
-    killed.append(time.monotonic())
     os.kill(jvm(), signal.SIGKILL)
 
 
 # Each in a session of its own, one after the other: the process gets over the end of a JVM, too.
 for way, wait in {{{ways}}}.items():
     with ps.Session.embedded(master="local[2]") as session:
-        killed = []
-        threading.Thread(target=kill, args=(session, killed)).start()
-        error = caught(lambda: wait(session))
-        quick(killed[0])
+        threading.Thread(target=kill, args=(session,)).start()
+        error = caught(lambda: wait(session))  # which waits for ever, when nobody hears
         assert error.code == "SPARK_ENDED" and "SIGKILL" in error.message, (way, error)
 """,
         tmp_path,
@@ -203,17 +196,14 @@ def test_a_thread_that_spark_needs_ends_the_jvm_with_what_was_thrown(tmp_path: P
         """
 for how, code, words in (("class", "SPARK_ENDED", "java.lang.ExceptionInInitializerError"), ("memory", "SPARK_OUT_OF_MEMORY", "OutOfMemoryError")):
     with ps.Session.embedded(master="local[2]") as session:
-        died = []
 
         def die():
             running(session)
-            died.append(time.monotonic())
             with contextlib.suppress(Exception):
                 faults(session).thread(how)
 
         threading.Thread(target=die).start()
         error = caught(lambda: session.sql(ENDLESS).toArrow())
-        quick(died[0])
         assert (error.code, words in error.message) == (code, True), error
 """,
         tmp_path,

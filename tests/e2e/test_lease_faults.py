@@ -19,6 +19,7 @@ from sqlalchemy import insert, select
 from contract.backend import until
 from contract.lease_worker import JOB, TTL_MS, counter, fenced, tables, unfenced
 from penstock.backend import Backend, JobState, open_backend
+from seed import SEED
 from servers.postgres import Postgres
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -76,7 +77,7 @@ def test_fenced_writes_exclude_each_other_whatever_is_paused(
         start("-m", "contract.lease_worker", backend.url, str(worker), str(skew))
         for worker, skew in enumerate((-day, 0, day))
     ]
-    chance = random.Random(7)
+    chance = random.Random(SEED)
     until(lambda: _written(backend) > 5, seconds=30)
     done = 0
     # On a busy machine a pause may end before another worker has taken the lease: then there is one more.

@@ -20,9 +20,9 @@ from confluent_kafka import Producer
 
 import penstock as ps
 from penstock.cli.main import main
-from penstock.pipeline.load import load
 from penstock.pipeline.run import PipelineRun, plan_pipeline
 from penstock.spark import catalogs
+from pipeline_text import load
 from servers.clickhouse import ClickHouse
 from servers.http_service import HttpService
 from servers.kafka import Broker

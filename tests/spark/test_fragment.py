@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from penstock.data.types import kernel_type
-from penstock.errors import DataError
+from penstock.errors import DataError, PenstockError
 from penstock.plan import node
 from penstock.spark.catalyst import relations, table
 from penstock.spark.fragment import Fragments
@@ -76,6 +76,33 @@ def test_an_error_has_the_kernels_code(spark: SparkSession) -> None:
     with pytest.raises(DataError) as caught:
         fragments.expressions(fragment, [pa.array([1, 0], pa.int32())], 2, 0)
     assert caught.value.code == "DATA_DIVIDE_BY_ZERO"
+
+
+def test_a_row_is_named_when_spark_refuses_it(spark: SparkSession) -> None:
+    fragments, fragment = _fragment(spark, "SELECT cosh(1 / b) AS z FROM t")
+    with pytest.raises(DataError) as caught:
+        fragments.expressions(fragment, [pa.array([1, 2, 3, 0, 5, 0], pa.int32())], 6, 0)
+    assert caught.value.message.endswith(" for the row (b=0)")
+
+
+def test_an_error_that_is_not_about_a_row_names_none(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fragments, fragment = _fragment(spark, "SELECT cosh(1 / b) AS z FROM t")
+    evaluate, lengths = fragments._evaluated, list[int]()
+
+    def ends_meanwhile(node: node.Spark, pairs: Any, arguments: Any, names: Any, kinds: Any) -> Any:
+        lengths.append(len(arguments[0]))
+        if len(lengths) > 2:
+            raise ConnectionError("Spark is gone")
+        return evaluate(node, pairs, arguments, names, kinds)
+
+    monkeypatch.setattr(fragments, "_evaluated", ends_meanwhile)
+    with pytest.raises(PenstockError) as caught:
+        fragments.expressions(fragment, [pa.array([1, 2, 3, 4, 5, 6, 7, 0], pa.int32())], 8, 0)
+    assert not isinstance(caught.value, DataError)
+    assert "Spark is gone" in caught.value.message
+    assert lengths == [8, 4, 2]
 
 
 def test_a_python_function(spark: SparkSession) -> None:

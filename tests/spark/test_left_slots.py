@@ -14,8 +14,8 @@ import pytest
 
 import penstock as ps
 from penstock.cli.main import main
-from penstock.pipeline.load import load
 from penstock.pipeline.run import PipelineRun, plan_pipeline
+from pipeline_text import load
 from servers.postgres import Postgres
 from waiting import wait_for
 

@@ -20,11 +20,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 import penstock as ps
 from penstock.errors import PenstockError
-from penstock.pipeline.load import load
 from penstock.pipeline.node_type import BUILT_IN
 from penstock.pipeline.run import PipelinePlan, PipelineRun, plan_pipeline
 from penstock.sinks.memory import MemorySink
 from penstock.spark import catalogs
+from pipeline_text import load
 from servers.clickhouse import ClickHouse
 from servers.http_service import HttpService
 from servers.kafka import Broker

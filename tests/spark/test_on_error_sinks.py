@@ -11,8 +11,8 @@ import pytest
 import penstock as ps
 from one_pipeline import Pipeline
 from penstock.pipeline.failed_rows import FailedRows
-from penstock.pipeline.load import check_text
 from penstock.sinks.postgres.sink import PostgresSink
+from pipeline_text import check_text
 from servers.clickhouse import ClickHouse
 from servers.kafka import Broker
 from servers.postgres import Postgres

@@ -15,9 +15,9 @@ from penstock.errors import PenstockError
 from penstock.pipeline.case import run_tests
 from penstock.pipeline.evaluator import Evaluator
 from penstock.pipeline.failed_rows import FailedRows
-from penstock.pipeline.load import check_text
 from penstock.sinks.file import FileSink
 from penstock.spark.micro_batch import failing_rows
+from pipeline_text import check_text
 
 BODY = """
 transforms:

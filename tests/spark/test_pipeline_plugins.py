@@ -12,8 +12,8 @@ import pytest
 
 import penstock as ps
 from penstock.errors import PenstockError
-from penstock.pipeline.load import check_text
 from penstock.pipeline.run import PipelineRun, plan_pipeline
+from pipeline_text import check_text
 
 NAME = "penstock_test_pipeline_plugins"
 MODULE = """

@@ -15,10 +15,10 @@ from penstock.backend import Backend
 from penstock.cli.main import main
 from penstock.errors import PenstockError
 from penstock.pipeline.evaluator import Evaluator
-from penstock.pipeline.load import check_text
 from penstock.pipeline.pending import PendingLetters
 from penstock.pipeline.replay import Request, are_done
 from penstock.pipeline.run import PipelineRun, plan_pipeline
+from pipeline_text import check_text
 from waiting import wait_for
 
 PIPELINE = """

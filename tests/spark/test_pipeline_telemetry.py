@@ -14,8 +14,8 @@ import penstock as ps
 from penstock.cli.live import LiveTable
 from penstock.errors import ConfigError
 from penstock.pipeline.group import NodeEpoch
-from penstock.pipeline.load import check_text
 from penstock.pipeline.run import PipelineRun, plan_pipeline
+from pipeline_text import check_text
 
 PIPELINE = """
 name: telemetry

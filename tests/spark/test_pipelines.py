@@ -24,12 +24,12 @@ from penstock.cli.pipeline import confirm_losses
 from penstock.errors import PenstockError
 from penstock.pipeline.case import run_tests
 from penstock.pipeline.changes import changes
-from penstock.pipeline.load import check_text
 from penstock.pipeline.preview import Preview
 from penstock.pipeline.run import PipelineRun, plan_pipeline
 from penstock.pipeline.values import GroupValues
 from penstock.pipeline.views_step import ViewsStep
 from penstock.streaming.queries import Queries
+from pipeline_text import check_text
 from servers.kafka import Broker
 from servers.postgres import Postgres
 from servers.proxy import Proxy

@@ -17,8 +17,8 @@ import pytest
 from confluent_kafka import Producer
 
 import penstock as ps
-from penstock.pipeline.load import load
 from penstock.pipeline.run import PipelineRun, plan_pipeline
+from pipeline_text import load
 from servers.kafka import Broker
 from servers.postgres import Postgres
 from servers.schema_registry import Registry

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -107,22 +106,6 @@ def test_addresses_of_servers_come_from_the_environment(tmp_path: Path) -> None:
     assert settings.postgres_url == "postgresql://me:secret@db/shop"
     assert settings.clickhouse_url == "http://me:secret@db/shop"
     assert "secret" not in repr(settings)
-
-
-def test_settings_are_read_by_sessions_and_commands_alone() -> None:
-    source = Path(config.__file__).parent
-    readers = {
-        str(path.relative_to(source))
-        for path in source.rglob("*.py")
-        if re.search(
-            r"config\.load\b|from penstock\.config import .*\bload\b", path.read_text(encoding="utf-8")
-        )
-    }
-    # A file of a pipeline is read without a session, and its nodes are completed by settings.
-    assert {name for name in readers if not name.startswith("cli/")} == {
-        "engine/session.py",
-        "pipeline/load.py",
-    }
 
 
 def test_the_flow_directory(tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ class Kernel(Protocol):
     def lookup(self, name: str, columns: Sequence[int], values: Sequence[pa.Array]) -> Delta:
         """The committed rows of a relation whose columns equal any of these rows of values, through an index.
 
-        A relation has the indexes of the column sets that were used last; others are forgotten.
+        A relation has the indexes of the column sets that were used last; others are forgotten, and those that were not used for many ticks.
         """
 
     def matching(self, name: str, columns: Sequence[int], values: Sequence[pa.Array]) -> tuple[Delta, int]:

@@ -206,6 +206,7 @@ class LocalKernel(Kernel):
         remove_new(self._relations)
 
     def maintain(self, fuel: int) -> None:
+        self._relations.indexes.maintain()
         self._circuit.maintain(fuel)
 
     def _recompute_suspended(self, views: Sequence[ViewVertex], tick: Tick) -> Resumed:

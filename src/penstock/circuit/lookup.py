@@ -1,8 +1,12 @@
-"""Indexes for look-ups: the first look-up by some columns makes one, and the least recently used one goes."""
+"""Indexes for look-ups: the first look-up by some columns makes one; the least recently used one goes, and one that no look-up uses.
+
+Which indexes there are follows from the look-ups and the ticks alone, and no answer depends on it.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 
 from penstock.circuit.circuit import Circuit, VertexOwner
 from penstock.circuit.compile import Shared
@@ -17,6 +21,16 @@ from penstock.state.arrangement import Arrangement
 
 # Column sets per relation: a program looks up by a few keys, and one that tries out columns must not keep them all.
 MOST_INDEXES = 8
+# An index costs every tick that changes its relation: one that is not asked for in so many ticks is made again when it is.
+MOST_TICKS_UNUSED = 10_000
+
+
+@dataclass(slots=True)
+class _Index:
+    """What look-ups have added for one set of columns, and how many ticks there were when the last one asked for it."""
+
+    vertex_ids: list[int]
+    used: int
 
 
 class Indexes:
@@ -25,7 +39,8 @@ class Indexes:
     def __init__(self, circuit: Circuit, shared: Shared) -> None:
         self._circuit = circuit
         self._shared = shared
-        self._used: dict[str, OrderedDict[tuple[int, ...], list[int]]] = {}
+        self._used: dict[str, OrderedDict[tuple[int, ...], _Index]] = {}
+        self._ticks = 0
 
     def find(
         self, relation: plan.Scan, vertex_id: int, keys: tuple[int, ...], source: SourceVertex | None
@@ -37,14 +52,24 @@ class Indexes:
         own = self._used.setdefault(relation.name, OrderedDict())
         if keys in own:
             own.move_to_end(keys)
+            own[keys].used = self._ticks
         shared = self._shared.arrangements.get((vertex_id, keys))
         if shared is not None:
             return shared[1]
         arrangement, added = self._add(relation, vertex_id, keys, source)
-        own[keys] = added
+        own[keys] = _Index(added, self._ticks)
         if len(own) > MOST_INDEXES:
-            self._forget(relation.name, own.popitem(last=False)[1])
+            self._forget(relation.name, own.popitem(last=False)[1].vertex_ids)
         return arrangement
+
+    def maintain(self) -> None:
+        """Forget the indexes that no look-up has asked for in many ticks; called behind every tick."""
+        self._ticks += 1
+        for relation, own in list(self._used.items()):
+            while own and self._ticks - next(iter(own.values())).used > MOST_TICKS_UNUSED:
+                self._forget(relation, own.popitem(last=False)[1].vertex_ids)
+            if not own:
+                del self._used[relation]
 
     def drop(self, relation: str) -> None:
         """Forget the indexes of a relation."""

@@ -1,6 +1,7 @@
 """The changes of one view for its watches: handed over after each tick, and kept for a while for readers that come back.
 
-It exists from the first watch of the view on: of a view that nobody has ever watched, nothing is kept.
+It exists from the first watch of the view on, until changes are gone that its last watch, which is closed, has not had: then nobody can go on
+from there, and of a view that nobody watches nothing is kept.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ class Changelog:
         self._view = view
         self._fields = fields
         self._gone = begun  # changes up to this tick are not here
+        self._last = begun  # the last tick that changed the view
+        self._closed: int | None = None  # what `_last` was when the last watch was closed
+        self._is_new = True
         self._changes: deque[tuple[int, Delta]] = deque()
         self._watches: list[Watch] = []
         self._lock = Lock()  # a watch may be closed at any time
@@ -39,7 +43,14 @@ class Changelog:
                 watch.publish(to_batch(change, self._fields))
         with self._lock:
             self._watches.append(watch)
+            self._is_new, self._closed = False, None
         return watch
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody watches, and whoever did cannot go on where he was."""
+        with self._lock:
+            return not self._watches and self._closed is not None and self._gone > self._closed
 
     def publish(self, tick: int, change: Delta) -> None:
         """Hand a change over and keep it. A watch that cannot take it is closed with the error; when this raises, call `lose`."""
@@ -65,6 +76,7 @@ class Changelog:
         self._changes.clear()
         self._gone, self.bytes = tick, 0
         with self._lock:
+            self._last = tick
             watches = tuple(self._watches)
         for watch in watches:
             watch.fail(error)
@@ -77,6 +89,8 @@ class Changelog:
             watch.close()
 
     def _keep(self, tick: int, change: Delta) -> None:
+        with self._lock:
+            self._last = tick
         self._changes.append((tick, change))
         self.bytes += _size(change)
         while len(self._changes) > MOST_CHANGES or self.bytes > MOST_BYTES:
@@ -85,8 +99,13 @@ class Changelog:
 
     def _since(self, tick: int) -> list[Delta]:
         if self._gone and tick <= self._gone:
+            which = (
+                "none are kept of a view that nobody watches"
+                if self._is_new
+                else f"they are kept from tick {self._gone + 1} on"
+            )
             raise StateError(
-                f"the changes of '{self._view}' since tick {tick} are gone: they are kept from tick {self._gone + 1} on",
+                f"the changes of '{self._view}' since tick {tick} are gone: {which}",
                 code="FLOW_HISTORY",
                 hint="use watch_output(view, snapshot=True)",
             )
@@ -95,6 +114,8 @@ class Changelog:
     def _forget(self, watch: Watch) -> None:
         with self._lock:
             self._watches.remove(watch)
+            if not self._watches:
+                self._closed = self._last
 
 
 def _size(change: Delta) -> int:

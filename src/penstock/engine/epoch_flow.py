@@ -30,7 +30,7 @@ from penstock.engine.registrar import Registrar
 from penstock.engine.registration import Prepared
 from penstock.engine.runner import Runner
 from penstock.engine.seal import Seal, missing
-from penstock.engine.session import Session, settings_of
+from penstock.engine.session import Session
 from penstock.engine.source import SourceSpec, declare, to_delta
 from penstock.engine.tick import Ticked, run_tick
 from penstock.errors import StateError
@@ -64,7 +64,7 @@ class EpochFlow:
         can only be dropped.
         """
         durability: Durability = check_durability(None, path)
-        settings = settings_of(session)
+        settings = session.settings
         profile = Profile(durability, path, checkpoint_every=checkpoint_every)
         make_kernel: Callable[[], Kernel] | None = None
         budget = None

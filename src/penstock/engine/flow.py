@@ -11,6 +11,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.circuit.kernel import Kernel
+from penstock.config import Settings
 from penstock.data.batch import DeltaBatch
 from penstock.engine import definition, registration, replay
 from penstock.engine.asof import By, Tolerance
@@ -33,7 +34,7 @@ from penstock.engine.resume import run_resume
 from penstock.engine.retention import require_no_open_source
 from penstock.engine.runner import Runner
 from penstock.engine.seam import translated
-from penstock.engine.session import Session
+from penstock.engine.session import Session, settings_of
 from penstock.engine.storage import FlowStorage
 from penstock.engine.summary import StepSummary
 from penstock.engine.table_refresh import TableRefresh
@@ -81,6 +82,8 @@ class IncrementalFlow(ReadableFlow):
         temporary files are.
         """
         durability = check_durability(durability, path)
+        settings = settings_of(session)
+        self._make_kernel = self._kernels(settings, durability)
         profile = Profile(durability, path, sync, checkpoint_every, shared_disk)
         runner = Runner(
             name,
@@ -88,7 +91,7 @@ class IncrementalFlow(ReadableFlow):
             memory_budget(memory, own_folder(profile)),
             None if self._make_kernel is None or path is not None else self._make_kernel(),
         )
-        super().__init__(session, runner, durability)
+        super().__init__(session, settings, runner, durability)
         # Sources and views come and go under `_registering`, which is taken before `_lock`; ticks and reads need `_lock` alone.
         self._registering = RLock()
         self._input = FlowInput(runner)
@@ -98,13 +101,14 @@ class IncrementalFlow(ReadableFlow):
             runner,
             self._registering,
             session=self._opened_session,
-            settings=self._settings,
+            settings=settings,
         )
         if path is not None:
-            self._open(open_directory(profile, name, self._settings()))
+            self._open(open_directory(profile, name, settings))
 
-    # Makes the kernels of the flow; None stands for one in this process.
-    _make_kernel: Callable[[], Kernel] | None = None
+    def _kernels(self, settings: Settings, durability: Durability) -> Callable[[], Kernel] | None:
+        """What makes the kernels of the flow; None stands for one in this process."""
+        return None
 
     def _open(self, directory: FlowDirectory) -> None:
         try:
@@ -151,8 +155,12 @@ class IncrementalFlow(ReadableFlow):
         No JVM is started, except for views with a static table or an operator of tier `recompute`, whose first rows are
         Spark's; an expression of tier `spark` starts one when the first row reaches it.
         """
+        return cls._of_definition(text, partial(cls, session, clock=clock, memory=memory))
+
+    @classmethod
+    def _of_definition(cls, text: str, make: Callable[..., Self]) -> Self:
         saved = definition.loads(text)
-        flow = cls(session, name=saved.name, clock=clock, memory=memory)
+        flow = make(name=saved.name)
         flow._registrar.register_saved(saved)
         return flow
 

@@ -44,7 +44,7 @@ class FlowAccess:
     graph: Callable[[], Graph]
     journal: Callable[[], Journal]
     name: Callable[[], str | None]
-    settings: Callable[[], config.Settings]
+    settings: config.Settings
     session: Callable[[], Session]
 
 
@@ -88,7 +88,7 @@ def refuse_followed(graph: Graph, view: str | None = None) -> None:
 
 
 class Followers:
-    """The sinks of one flow that run, by their names."""
+    """The sinks of one flow that run, by their names; which ones they are is read and changed under the lock of the flow."""
 
     def __init__(self, flow: FlowAccess) -> None:
         self._flow = flow
@@ -130,11 +130,10 @@ class Followers:
 
     def flush_one(self, name: str) -> None:
         """Wait until a sink has the ticks of now; raises what has ended it, or why it does not run."""
-        follower = self._running.get(name)
+        with self._flow.lock:
+            follower, stopped = self._running.get(name), self._stopped.get(name, "closed")
         if follower is None:
-            raise StateError(
-                f"sink '{name}' does not run: {self._stopped.get(name, 'closed')}", code="FLOW_SINK_STOPPED"
-            )
+            raise StateError(f"sink '{name}' does not run: {stopped}", code="FLOW_SINK_STOPPED")
         follower.flush(None)
 
     def _declared(
@@ -150,7 +149,7 @@ class Followers:
         flow = self._flow
         with flow.lock:
             entry = flow.graph().find_view(view)
-            sink = view_sink(kind, options, flow.settings())
+            sink = view_sink(kind, options, flow.settings)
             names = [field.name for field in entry.fields]
             key_columns = [key] if isinstance(key, str) else list(key or ())
             positions = [position(column, names, of=f"view '{entry.name}'") for column in key_columns]
@@ -182,7 +181,8 @@ class Followers:
                 code="FLOW_SINK_TAKEN",
                 hint=f"choose another one with name=..., or flow.drop_sink({before.spec.name!r}) first",
             )
-        running = self._running.get(before.spec.name)
+        with self._flow.lock:
+            running = self._running.get(before.spec.name)
         if running is not None and running.error is None:
             return
         self._check(sink, self._target(before))
@@ -236,8 +236,9 @@ class Followers:
             sync=lambda: self._flow.journal().sync(),
             rows_of_keys=lambda coming: self._rows_of_keys(state, coming),
         )
-        self._running[state.spec.name] = follower
-        self._stopped.pop(state.spec.name, None)
+        with self._flow.lock:
+            self._running[state.spec.name] = follower
+            self._stopped.pop(state.spec.name, None)
         follower.start()
         return follower
 
@@ -283,7 +284,9 @@ class Followers:
 
     def start_all(self) -> None:
         """Start the sinks of a flow that was opened; those with secrets wait until they are given again."""
-        for state in list(self._flow.graph().state.sinks.values()):
+        with self._flow.lock:
+            states = list(self._flow.graph().state.sinks.values())
+        for state in states:
             spec = state.spec
             state.backlog.begin()
             if spec.withheld:
@@ -292,12 +295,13 @@ class Followers:
                 )
                 continue
             try:
-                self._start(state, view_sink(spec.kind, spec.options, self._flow.settings()))
+                self._start(state, view_sink(spec.kind, spec.options, self._flow.settings))
             except PenstockError as error:
                 self._stop(spec, str(error))
 
     def _stop(self, spec: SinkSpec, why: str) -> None:
-        self._stopped[spec.name] = why
+        with self._flow.lock:
+            self._stopped[spec.name] = why
         LOG.warning(
             "sink '%s' of view '%s' waits until flow.sink(%r, %r, ...) is called again: %s",
             spec.name,
@@ -330,30 +334,38 @@ class Followers:
     def flush(self, timeout: float | None) -> bool:
         """Wait until all sinks have the ticks of now; False when the time is over. Raises what has ended one."""
         deadline = None if timeout is None else time.monotonic() + timeout
+        with self._flow.lock:
+            running = list(self._running.values())
         return all(
             follower.flush(None if deadline is None else max(0.0, deadline - time.monotonic()))
-            for follower in list(self._running.values())
+            for follower in running
         )
 
     def describe(self, view: str) -> tuple[str, ...]:
         """The sinks of a view, a line each."""
-        lines = []
-        for name, state in self._flow.graph().state.sinks.items():
-            if state.spec.view != view:
-                continue
-            if name in self._running:
-                lines.append(self._running[name].describe())
-            else:
-                lines.append(
-                    f"sink {name}: {state.spec.kind}, not started: {self._stopped.get(name, 'closed')}"
-                )
-        return tuple(lines)
+        with self._flow.lock:
+            sinks = [
+                (state.spec, self._running.get(name), self._stopped.get(name, "closed"))
+                for name, state in self._flow.graph().state.sinks.items()
+                if state.spec.view == view
+            ]
+        return tuple(
+            f"sink {spec.name}: {spec.kind}, not started: {stopped}"
+            if follower is None
+            else follower.describe()
+            for spec, follower, stopped in sinks
+        )
 
     def metrics(self) -> dict[str, float]:
         """How far each sink is, by Prometheus names."""
         values: dict[str, float] = {}
-        for name, state in self._flow.graph().state.sinks.items():
-            follower, backlog = self._running.get(name), state.backlog
+        with self._flow.lock:
+            sinks = [
+                (name, state, self._running.get(name))
+                for name, state in self._flow.graph().state.sinks.items()
+            ]
+        for name, state, follower in sinks:
+            backlog = state.backlog
             labels = f'{{sink="{read.label(name)}",view="{read.label(state.spec.view)}"}}'
             is_running = follower is not None and follower.error is None
             values[f"penstock_flow_sink_running{labels}"] = float(is_running)
@@ -367,9 +379,11 @@ class Followers:
 
     def close(self) -> None:
         """Wait until the sinks have everything, and end them; raises the first error behind all."""
-        running, self._running = self._running, {}
+        with self._flow.lock:
+            running = list(self._running.values())
+            self._running.clear()
         errors: list[BaseException] = []
-        for follower in running.values():
+        for follower in running:
             try:
                 follower.close()
             except Exception as error:

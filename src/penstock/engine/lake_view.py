@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from penstock.engine import registration, table_source
-from penstock.engine.flow import IncrementalFlow
+from penstock.engine.followers import Followers
 from penstock.engine.graph import Graph, OnError
 from penstock.engine.names import registered
+from penstock.engine.runner import Runner
+from penstock.engine.session import Session
+from penstock.engine.source import SourceSpec
 from penstock.engine.summary import StepSummary
 from penstock.engine.table_source import Standing
 from penstock.errors import ConfigError, DataError, PenstockError, SqlError, StateError
@@ -47,9 +51,33 @@ class SavedLakeView:
     sources: Mapping[str, str] | None
 
 
-def own_tables(flow: IncrementalFlow) -> set[str]:
+@dataclass(frozen=True, slots=True)
+class LakeAccess:
+    """What the lake views of a flow need of it. What registers and drops is that of a flow which knows no lake views."""
+
+    runner: Runner
+    session: Session
+    followers: Followers
+    add_source: Callable[[SourceSpec], None]
+    bring: Callable[[list[Standing], Mapping[str, str] | None], StepSummary | None]
+    register_view: Callable[[str, str, OnError], Explanation]
+    drop_view: Callable[[str], None]
+    drop_source: Callable[[str], None]
+    refresh: Callable[[str], StepSummary | None]
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of now, which is read and changed under the lock of the runner."""
+        return self.runner.graph
+
+    @property
+    def lock(self) -> RLock:
+        """The lock of ticks and reads."""
+        return self.runner.lock
+
+
+def own_tables(graph: Graph) -> set[str]:
     """The sources and views of a flow that Spark has under the same names: tables that are read, and tables of views."""
-    graph = flow._graph
     sources = {
         name for name, entry in graph.sources.items() if entry.spec.table and entry.spec.table.name == name
     }
@@ -69,12 +97,12 @@ def is_lake_view(graph: Graph, name: str) -> bool:
 class LakeViews:
     """The lake views of a flow."""
 
-    def __init__(self, flow: IncrementalFlow) -> None:
+    def __init__(self, flow: LakeAccess) -> None:
         self._flow = flow
 
     def is_lake_view(self, name: str) -> bool:
         """Whether a view of the flow is a lake view."""
-        return is_lake_view(self._flow._graph, name)
+        return is_lake_view(self._flow.graph, name)
 
     def full_name(self, name: str) -> str:
         """The name of a lake view in full, of a name that `USE` makes one of an Iceberg catalog."""
@@ -101,12 +129,12 @@ class LakeViews:
             raise _quoted_name(name, f"view '{name}'")
         if self._spark.catalog.tableExists(name):
             raise self._taken(name)
-        with self._flow._lock:
-            own = list(registration.relations(self._flow._graph))
+        with self._flow.lock:
+            own = list(registration.relations(self._flow.graph))
         query = with_full_names(self._spark, query, own)
         with self._undone(name) as new_tables:
             self._refresh(self._add_sources(name, query))
-            explanation = IncrementalFlow.register_view(self._flow, name, query, on_error=on_error)
+            explanation = self._flow.register_view(name, query, on_error)
             self._create_table(name)
             new_tables.append(name)
             self._note_query(name, query, on_error)
@@ -126,7 +154,7 @@ class LakeViews:
     def _create_table(self, name: str) -> None:
         """Make the table of a view, without rows; ConfigError when another session was quicker."""
         spark = self._spark
-        columns = nullable_ddl(spark, self._flow._graph.views[name].fields)
+        columns = nullable_ddl(spark, self._flow.graph.views[name].fields)
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {name.rpartition('.')[0]}")
         try:
             spark.sql(f"CREATE TABLE {name} ({columns}) USING iceberg")
@@ -147,12 +175,12 @@ class LakeViews:
         with self._undone(name):
             added = self._add_sources(name, saved.query)
             begun = self._begin(added, saved)
-            IncrementalFlow.register_view(self._flow, name, saved.query, on_error=saved.on_error)
-            graph = self._flow._graph
+            self._flow.register_view(name, saved.query, saved.on_error)
+            graph = self._flow.graph
             stands = graph.positions(name) == (saved.sources or {})
             if begun and stands and not graph.views[name].view.uses_time:
                 options = {"table": name}
-                self._flow._followers.adopt(
+                self._flow.followers.adopt(
                     name, "iceberg", name=name, options=options, take=partial(self._take, name)
                 )
             else:
@@ -168,7 +196,7 @@ class LakeViews:
         try:
             self._store(name)
         except PenstockError as error:
-            if error.code not in TAKEN_OVER or self._flow._graph.readers(name):
+            if error.code not in TAKEN_OVER or self._flow.graph.readers(name):
                 raise
             LOG.warning("view '%s' was refreshed by another session: it is made again from its table", name)
             self._forget(name)
@@ -186,7 +214,7 @@ class LakeViews:
             )
         try:
             self._follow(name, overwrite=False)  # one that has ended begins again
-            self._flow._followers.flush_one(name)
+            self._flow.followers.flush_one(name)
         finally:
             self._spark.catalog.refreshTable(name)
 
@@ -194,7 +222,7 @@ class LakeViews:
         """Take a view out with its table, and the sources that only it has read."""
         flow = self._flow
         if self.is_lake_view(name):
-            flow._graph.refuse_read("view", name)
+            flow.graph.refuse_read("view", name)
             self._forget(name)
         self._spark.sql(f"DROP TABLE IF EXISTS {name}")
 
@@ -203,9 +231,9 @@ class LakeViews:
     def _forget(self, name: str) -> None:
         """Take a view out, with the sources that only it has read; its table stays."""
         flow = self._flow
-        below = flow._graph.sources_below(name)
-        flow._followers.drop(name)
-        IncrementalFlow.drop_view(flow, name)
+        below = flow.graph.sources_below(name)
+        flow.followers.drop(name)
+        flow.drop_view(name)
         self._drop_sources(below)
 
     @property
@@ -219,9 +247,9 @@ class LakeViews:
             if not is_plain(table):
                 raise _quoted_name(table, f"view '{name}'")
             spec = table_source.declare_table(self._flow.session, table, table, retain="all")
-            with self._flow._lock:
-                self._flow._graph.refuse_taken(table)
-                self._flow._registrar.add_source(spec)
+            with self._flow.lock:
+                self._flow.graph.refuse_taken(table)
+                self._flow.add_source(spec)
             added.append(table)
         left = self._tables(name, query) if added else []
         if left:
@@ -236,8 +264,8 @@ class LakeViews:
     def _tables(self, name: str, query: str) -> list[str]:
         """The Iceberg tables that a query reads and the flow does not have."""
         spark = self._spark
-        with self._flow._lock:
-            relations = registration.relations(self._flow._graph)
+        with self._flow.lock:
+            relations = registration.relations(self._flow.graph)
         planned = catalyst.plan_view(spark, name, query, relations)
         names = [static.name for static in planned.statics]
         return [
@@ -261,15 +289,15 @@ class LakeViews:
         return True
 
     def _refresh(self, names: list[str], at: Mapping[str, str] | None = None) -> StepSummary | None:
-        with self._flow._lock:
-            graph = self._flow._graph
+        with self._flow.lock:
+            graph = self._flow.graph
             sources = [
                 Standing(graph.sources[name].spec, graph.sources[name].state.position) for name in names
             ]
-        return self._flow._table_refresh.bring(sources, at)
+        return self._flow.bring(sources, at)
 
     def _follow(self, name: str, *, overwrite: bool) -> None:
-        self._flow._followers.register(
+        self._flow.followers.register(
             name, "iceberg", key=None, name=name, overwrite=overwrite, options={"table": name}
         )
 
@@ -280,31 +308,31 @@ class LakeViews:
     def _take(self, name: str, sink: str, tick: int) -> None:
         """Let the table of a view belong to a new sink, which stands for the same."""
         table = IcebergTable(self._spark, name)
-        sources = json.dumps(self._flow._graph.positions(name), sort_keys=True)
+        sources = json.dumps(self._flow.graph.positions(name), sort_keys=True)
         table.set_properties({SINK: sink})
         table.stamp({SINK: sink, TICK: str(tick), SOURCES: sources})
 
     def _drop_sources(self, names: list[str]) -> None:
-        graph = self._flow._graph
+        graph = self._flow.graph
         for source in names:
             spec = graph.sources[source].spec
             if spec.table is not None and spec.table.name == source and not graph.readers(source):
-                IncrementalFlow.drop_source(self._flow, source)
+                self._flow.drop_source(source)
 
     @contextmanager
     def _undone(self, name: str) -> Iterator[list[str]]:
         """Take out again what an attempt has made that fails; the body adds the tables that it creates to the list."""
         flow = self._flow
-        before = set(flow._graph.sources)
+        before = set(flow.graph.sources)
         new_tables: list[str] = []
         try:
             yield new_tables
         except BaseException as error:
-            if name in flow._graph.state.sinks:
-                flow._followers.drop(name)
-            if registered(name, flow._graph.views):
-                IncrementalFlow.drop_view(flow, name)
-            self._drop_sources([source for source in flow._graph.sources if source not in before])
+            if name in flow.graph.state.sinks:
+                flow.followers.drop(name)
+            if registered(name, flow.graph.views):
+                flow.drop_view(name)
+            self._drop_sources([source for source in flow.graph.sources if source not in before])
             for table in new_tables:
                 # Its property is empty now, unless another session has taken it over.
                 if self._spark.catalog.tableExists(table) and not IcebergTable(self._spark, table).property(

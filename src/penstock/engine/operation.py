@@ -409,7 +409,8 @@ class OperationRegistry:
                 operation = self._line.popleft()
                 self._busy.add(operation.id)
             if not operation.start(partial(self._start_after, operation.id)):
-                self._busy.discard(operation.id)
+                with self._lock:
+                    self._busy.discard(operation.id)
 
     def _start_after(self, operation_id: str) -> None:
         with self._lock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -12,11 +13,10 @@ from penstock.circuit.sharded import ShardedKernel
 from penstock.config import Settings
 from penstock.data.byte_size import byte_size
 from penstock.data.hashing import MOST_SHARDS
-from penstock.engine import definition
 from penstock.engine.directory import CHECKPOINT_EVERY
-from penstock.engine.durability import Durability, Sync, check_durability
+from penstock.engine.durability import Durability, Sync
 from penstock.engine.flow import IncrementalFlow
-from penstock.engine.session import Session, settings_of
+from penstock.engine.session import Session
 from penstock.errors import ConfigError
 from penstock.spark.boot.defaults import DEFAULT_MASTER, is_local
 from penstock.spark.shards.executor import SparkShards
@@ -52,13 +52,7 @@ class PartitionedIncrementalFlow(IncrementalFlow):
         of the bytes of `memory` every shard has an equal part, with scratch files where the temporary files of its worker are.
         """
         self.shards = _checked(shards)
-        self._make_kernel = shard_kernels(
-            lambda: self.session,
-            settings_of(session),
-            shards=self.shards,
-            durability=check_durability(durability, path),
-            memory=memory,
-        )
+        self._memory_of_shards = memory
         super().__init__(
             session,
             name=name,
@@ -68,6 +62,15 @@ class PartitionedIncrementalFlow(IncrementalFlow):
             sync=sync,
             checkpoint_every=checkpoint_every,
             shared_disk=shared_disk,
+        )
+
+    def _kernels(self, settings: Settings, durability: Durability) -> Callable[[], Kernel]:
+        return shard_kernels(
+            lambda: self.session,
+            settings,
+            shards=self.shards,
+            durability=durability,
+            memory=self._memory_of_shards,
         )
 
     @classmethod
@@ -100,10 +103,7 @@ class PartitionedIncrementalFlow(IncrementalFlow):
         shards: int | None = None,
     ) -> Self:
         """Build an empty flow from what `definition()` gave, on so many shards."""
-        saved = definition.loads(text)
-        flow = cls(session, shards=shards, name=saved.name, clock=clock, memory=memory)
-        flow._registrar.register_saved(saved)
-        return flow
+        return cls._of_definition(text, partial(cls, session, shards=shards, clock=clock, memory=memory))
 
     @classmethod
     def read(

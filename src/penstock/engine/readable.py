@@ -20,7 +20,7 @@ from penstock.engine.graph import Graph
 from penstock.engine.listing import SourceListing, ViewListing, explain_view, list_sources, list_views
 from penstock.engine.runner import Runner
 from penstock.engine.seam import translated
-from penstock.engine.session import Session, settings_of
+from penstock.engine.session import Session
 from penstock.engine.source import SourceInfo
 from penstock.engine.time_travel import Past, read_at
 from penstock.engine.watch import Watch
@@ -38,9 +38,12 @@ T = TypeVar("T")
 class ReadableFlow:
     """A flow as its readers see it; each read runs alone under the lock of the ticks."""
 
-    def __init__(self, session: Session | None, runner: Runner, durability: Durability) -> None:
+    def __init__(
+        self, session: Session | None, settings: Settings, runner: Runner, durability: Durability
+    ) -> None:
         self.durability = durability
         self._session = session
+        self._settings = settings
         self._own_session = session is None
         self._session_lock = Lock()
         self._runner = runner
@@ -52,7 +55,7 @@ class ReadableFlow:
                 graph=lambda: self._graph,
                 journal=lambda: self._runner.journal,
                 name=lambda: self.name,
-                settings=self._settings,
+                settings=settings,
                 session=self._opened_session,
             )
         )
@@ -67,7 +70,7 @@ class ReadableFlow:
         """The session that plans views; an embedded one is started when none was given."""
         with self._session_lock:
             if self._session is None:
-                self._session = Session.embedded()
+                self._session = Session.of_settings(self._settings)
             return self._session
 
     def definition(self) -> str:
@@ -135,7 +138,7 @@ class ReadableFlow:
         """Return the rows of a view or source with the given values, through an index.
 
         The index is made by the first look-up of its columns. A source or view keeps those of the 8 sets of columns that
-        were looked up last. `at_tick` gives the rows that it had when this tick was the last one, as in `snapshot`.
+        were looked up last, in the last 10,000 ticks. `at_tick` gives the rows that it had when this tick was the last one, as in `snapshot`.
         """
         return self._read_at(at_tick, partial(read.lookup, name=name, key=key))
 
@@ -152,17 +155,18 @@ class ReadableFlow:
     def watch_output(self, view: str, *, snapshot: bool = False, from_tick: int | None = None) -> Watch:
         """Return the changes of a view from now on; `snapshot` gives its rows first, `from_tick` the changes since then.
 
-        The last changes are kept for readers that come back, from the first watch of a view on: at most 256, and at most
-        64 MiB of them.
+        The last changes are kept for readers that come back, at most 256, and at most 64 MiB of them: from the first watch of a view on,
+        and behind its last one until the first change is gone that it has not had.
         """
         with self._lock:
             entry = self._graph.find_view(view)
             changelog = self._runner.changelogs.get(entry.name)
             if changelog is None:
                 changelog = Changelog(entry.name, entry.fields, self._graph.state.ticks)
-                self._runner.changelogs[entry.name] = changelog
             rows = self._graph.kernel.rows(entry.name) if snapshot else None
-            return changelog.watch(rows=rows, from_tick=from_tick)
+            watch = changelog.watch(rows=rows, from_tick=from_tick)
+            self._runner.changelogs[entry.name] = changelog
+            return watch
 
     def quarantined(self, source: str, *, clear: bool = False) -> pa.Table:
         """Return the latest rows in the quarantine, with `_weight` and `_reason`; `clear` takes them out.
@@ -229,9 +233,6 @@ class ReadableFlow:
     @property
     def _graph(self) -> Graph:
         return self._runner.graph
-
-    def _settings(self) -> Settings:
-        return settings_of(self._session)
 
     def _opened_session(self) -> Session:
         return self.session

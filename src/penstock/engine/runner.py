@@ -122,9 +122,11 @@ class Runner:
         pass_tick(self.graph, ticked.changes)
         for name, suspension in ticked.suspended.items():
             LOG.warning("view '%s' is %s", name, suspension)
-        for name, changelog in self.changelogs.items():
+        for name, changelog in list(self.changelogs.items()):
             if name in ticked.changes:
                 changelog.publish(self.graph.state.ticks, ticked.changes[name])
+                if changelog.is_over:
+                    del self.changelogs[name]
 
     def _lose_changes(self, ticked: Ticked, error: BaseException) -> None:
         """Let watches know that they may lack a change: handing it over was interrupted."""

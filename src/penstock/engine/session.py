@@ -94,14 +94,7 @@ class Session:
             flow=flow,
             flow_memory=flow_memory,
         )
-        if settings.flow_memory is not None:
-            byte_size(
-                settings.flow_memory, what="flow_memory"
-            )  # what is no size is an error before Spark starts
-        parts = connectors_of.session_parts(settings)
-        spark = spark_session.start(settings, jars=parts.jars, conf=parts.conf)
-        spark_errors.quiet()
-        session = cls(spark, settings)
+        session = cls.of_settings(settings)
         if flow is not None:
             try:
                 _ = session.flow  # a directory that cannot be opened is an error now
@@ -109,6 +102,16 @@ class Session:
                 session.stop()
                 raise
         return session
+
+    @classmethod
+    def of_settings(cls, settings: config.Settings) -> Self:
+        """Start Spark in this process, by settings that were read before."""
+        if settings.flow_memory is not None:
+            byte_size(settings.flow_memory, what="flow_memory")  # what is no size is said before Spark starts
+        parts = connectors_of.session_parts(settings)
+        spark = spark_session.start(settings, jars=parts.jars, conf=parts.conf)
+        spark_errors.quiet()
+        return cls(spark, settings)
 
     @classmethod
     def over(cls, spark: SparkSession) -> Self:
@@ -125,7 +128,7 @@ class Session:
                 code="CONFIG_REMOTE",
                 hint="unset PENSTOCK_URL to run embedded",
             )
-        return cls.embedded()
+        return cls.of_settings(settings)
 
     @property
     def spark(self) -> SparkSession:
@@ -477,5 +480,5 @@ def _spoken(limit: int) -> str:
 
 
 def settings_of(session: Session | None) -> config.Settings:
-    """Return the settings of a session, or those that one would have that is started now."""
+    """Return the settings of a session, or those that a new one has, which are read now."""
     return config.load() if session is None else session.settings

@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.engine import listing, read, registration
 from penstock.engine.flow import IncrementalFlow
 from penstock.engine.graph import ON_ERROR, OnError
-from penstock.engine.lake_view import LakeViews, own_tables
+from penstock.engine.lake_view import LakeAccess, LakeViews, own_tables
 from penstock.engine.names import one_of, registered
 from penstock.engine.refresh_job import RefreshJob
 from penstock.engine.session import Session
@@ -42,7 +42,7 @@ class SessionFlow(IncrementalFlow):
         """What the last statement did that was a tick."""
         self.changing = RLock()
         """Statements that read a source and then change it do so one after the other."""
-        self.lake = LakeViews(self)
+        self.lake = LakeViews(self._lake_access(session))
         self._jobs: dict[str, RefreshJob] = {}
         try:
             self._tables = FlowTables(session.spark, self._pin)
@@ -53,12 +53,26 @@ class SessionFlow(IncrementalFlow):
             super().close()
             raise
 
+    def _lake_access(self, session: Session) -> LakeAccess:
+        register_view = super().register_view
+        return LakeAccess(
+            runner=self._runner,
+            session=session,
+            followers=self._followers,
+            add_source=self._registrar.add_source,
+            bring=self._table_refresh.bring,
+            register_view=lambda name, query, on_error: register_view(name, query, on_error=on_error),
+            drop_view=super().drop_view,
+            drop_source=super().drop_source,
+            refresh=super().refresh,
+        )
+
     # Names
 
     def relations(self) -> dict[str, Fields]:
         """The sources and views with their columns, but for those that are tables of Spark under the same names."""
         with self._lock:
-            own = own_tables(self)
+            own = own_tables(self._graph)
             relations = registration.relations(self._graph)
             return {name: item.fields for name, item in relations.items() if name not in own}
 
@@ -70,7 +84,7 @@ class SessionFlow(IncrementalFlow):
         """How a source or view was spelled when it was registered, None when there is none of this name."""
         with self._lock:
             # A table that a lake view reads is Spark's, whatever the flow makes of it.
-            own = own_tables(self) - self._graph.views.keys()
+            own = own_tables(self._graph) - self._graph.views.keys()
             sources = [source for source in self._graph.sources if source not in own]
             names: dict[str, Iterable[str]] = {"source": sources, "view": self._graph.views}
             kinds = (kind,) if kind else tuple(names)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
 
@@ -30,7 +30,7 @@ class FlowStorage:
         registering: RLock,
         *,
         session: replay.OpenSession,
-        settings: Callable[[], Settings],
+        settings: Settings,
     ) -> None:
         self._runner = runner
         self._registering = registering
@@ -90,7 +90,7 @@ class FlowStorage:
         return replay.restored(checkpoints, self._session, budget, make_kernel)
 
     def _opened(self, location: Location) -> tuple[FlowCheckpoints, FullFolder]:
-        files, path = open_location(location, self._settings())
+        files, path = open_location(location, self._settings)
         shown = files.location(path)
         checkpoints = self._checkpoints.setdefault(shown, FlowCheckpoints(path, files))
         return checkpoints, FullFolder(path, files)

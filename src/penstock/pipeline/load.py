@@ -1,7 +1,7 @@
 """From a file to a pipeline: read, parse, fill in variables, let preprocessors change it, check every field, then the references
 between nodes.
 
-    spec = load("pipeline.yaml")
+    spec = load("pipeline.yaml", settings=session.settings)
 
 One error carries every mistake; `check` returns them instead, with the warnings.
 """
@@ -60,17 +60,20 @@ class Checked:
 def load(
     path: str | os.PathLike[str],
     *,
-    settings: Settings | None = None,
+    settings: Settings,
     environ: Mapping[str, str] | None = None,
 ) -> PipelineSpec:
-    """Return the pipeline of a file; raises one error with every mistake in it."""
+    """Return the pipeline of a file; raises one error with every mistake in it.
+
+    Nodes that name no server of their own have those of the settings.
+    """
     return check(path, settings=settings, environ=environ).spec
 
 
 def check(
     path: str | os.PathLike[str],
     *,
-    settings: Settings | None = None,
+    settings: Settings,
     environ: Mapping[str, str] | None = None,
 ) -> Checked:
     """Return the pipeline of a file, or what is wrong with it; raises only when there is no such file."""
@@ -85,12 +88,13 @@ def check_text(
     text: str,
     path: str = "pipeline.yaml",
     *,
-    settings: Settings | None = None,
+    settings: Settings,
     environ: Mapping[str, str] | None = None,
 ) -> Checked:
     """Return the pipeline that a text is, or what is wrong with it.
 
-    >>> checked = check_text("sources: {a: {type: rate}}", environ={})
+    >>> settings = config.Settings(home=Path("~/.penstock"))
+    >>> checked = check_text("sources: {a: {type: rate}}", settings=settings, environ={})
     >>> print(checked.mistakes[0])
     pipeline.yaml:1:1: the pipeline has no sinks
         hint: add sinks: with at least one, as in out: {type: print, from: orders}
@@ -108,7 +112,6 @@ def check_text(
         if refused is not None:
             text, hint = (hide(words, filling.secrets) for words in (refused.text, refused.hint))
             return Checked((replace(refused, text=text, hint=hint),))
-    settings = settings or config.load(environ)
     validation = Validation(path, settings, frozenset(filling.secrets | _passwords(settings)))
     validation.problems += problems
     spec = validation.spec(tree)

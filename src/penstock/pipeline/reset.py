@@ -42,7 +42,7 @@ def remove_outside(file: Path, notes: Sequence[Note], settings: Settings) -> Ite
         return
     spec, reason = None, ""
     try:
-        spec = check(file).spec
+        spec = check(file, settings=settings).spec
     except (PenstockError, OSError) as error:
         reason = error.message if isinstance(error, PenstockError) else str(error)
         if isinstance(error, PipelineError):

@@ -498,6 +498,6 @@ def server(host: str) -> FeedServer:
 
 def find_feed(name: str) -> PluginFeed | None:
     """Return a feed of this process by its id."""
-    return next(
-        (feed for feed_server in _servers.values() if (feed := feed_server.find(name)) is not None), None
-    )
+    with _starting:
+        servers = list(_servers.values())
+    return next((feed for feed_server in servers if (feed := feed_server.find(name)) is not None), None)

@@ -28,6 +28,8 @@ HEADER = struct.Struct("!iiqi")
 SPOOLED_BYTES = 64 << 20
 """What is kept in memory of partitions whose turn has not come; more goes to a temporary file."""
 _SERVERS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+_STARTING = threading.Lock()
+"""Held around `_SERVERS`, and while a server starts: `prepare` and a query come at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +91,11 @@ def of_partitions(spark: SparkSession, rdd: Any, partitions: Sequence[int]) -> l
 def server(spark: SparkSession) -> Any:
     """The other end, in the JVM."""
     gateway = spark.sparkContext._gateway
-    running = _SERVERS.get(gateway)
-    if running is None:
-        running = _SERVERS[gateway] = janino.instance_for_tasks(spark, __package__, "ArrowStream")
-    return running
+    with _STARTING:
+        running = _SERVERS.get(gateway)
+        if running is None:
+            running = _SERVERS[gateway] = janino.instance_for_tasks(spark, __package__, "ArrowStream")
+        return running
 
 
 def prepare(spark: SparkSession) -> None:

@@ -48,17 +48,51 @@ class _Pinned:
     frames: dict[str, Any] = field(default_factory=dict)
 
 
+class PinnedTables:
+    """The tables of the queries that Spark optimizes now, each query at one tick. Its questions come in threads of Spark."""
+
+    def __init__(self, pin: Pin, frame: Callable[[str, pa.Table], Any]) -> None:
+        """`frame` makes a Dataset of the rows of a table."""
+        self._pin = pin
+        self._frame = frame
+        self._queries: OrderedDict[str, _Pinned] = OrderedDict()
+        self._lock = threading.Lock()  # not held while rows are read: a tick may be under way
+
+    def dataset(self, query: str, name: str) -> Any:
+        """The Dataset of a table for a query: the same one whenever it asks, and of the same tick as its others."""
+        with self._lock:
+            pinned = self._queries.get(query)
+        if pinned is None:
+            fresh = _Pinned(self._pin())
+            with self._lock:
+                pinned = self._queries.setdefault(query, fresh)
+                while len(self._queries) > MOST_PINNED:
+                    self._queries.popitem(last=False)
+        with self._lock:
+            dataset = pinned.frames.get(name)
+        if dataset is None:
+            fresh_dataset = self._frame(name, pinned.readers[name]())
+            with self._lock:
+                dataset = pinned.frames.setdefault(name, fresh_dataset)
+        return dataset
+
+    def release(self, query: str) -> None:
+        """Forget a query, which is optimized."""
+        with self._lock:
+            self._queries.pop(query, None)
+
+
 class FlowTables:
     """The tables of one flow in one session."""
 
     def __init__(self, spark: SparkSession, pin: Pin) -> None:
         self._spark = spark
-        self._pin = pin
         self._flow = uuid.uuid4().hex
         self._java = janino.instance(spark, __package__, "FlowTables")
         self._tables: dict[str, _FlowTable] = {}
-        self._pinned: OrderedDict[str, _Pinned] = OrderedDict()
+        # Around `_tables`; not held while Spark works, which asks in other threads.
         self._lock = threading.Lock()
+        self._pinned = PinnedTables(pin, self._dataset)
         self._rule = self._install()
 
     def _install(self) -> Any:
@@ -70,15 +104,18 @@ class FlowTables:
 
     def show(self, relations: Mapping[str, Fields]) -> None:
         """Let Spark know exactly these tables."""
-        for name in [name for name, table in self._tables.items() if relations.get(name) != table.fields]:
-            self._drop(name)
+        with self._lock:
+            tables = dict(self._tables)
+        for name, table in tables.items():
+            if relations.get(name) != table.fields:
+                self._drop(name)
         for name, fields in relations.items():
-            if name not in self._tables:
+            if name not in tables or tables[name].fields != fields:
                 self._create(name, fields)
 
     def kinds(self, name: str) -> tuple[str, ...]:
         """The types of the columns of a table in Spark."""
-        return self._tables[name].kinds
+        return self._table(name).kinds
 
     def taken(self, name: str) -> bool:
         """Whether Spark has a table or view of this name that is none of ours."""
@@ -91,7 +128,9 @@ class FlowTables:
     def close(self) -> None:
         """Take the tables out of the session; a Spark that is gone has none."""
         with contextlib.suppress(Exception):
-            for name in list(self._tables):
+            with self._lock:
+                names = list(self._tables)
+            for name in names:
                 self._drop(name)
             self._java.uninstall(self._spark._jsparkSession, self._rule)
 
@@ -100,10 +139,12 @@ class FlowTables:
         dataset = self._java.table(self._spark._jsparkSession, self._flow, name, ddl)
         kinds = tuple(item.dataType().catalogString() for item in dataset.schema().fields())
         dataset.createOrReplaceTempView(_quoted(name))
-        self._tables[name] = _FlowTable(fields, kinds)
+        with self._lock:
+            self._tables[name] = _FlowTable(fields, kinds)
 
     def _drop(self, name: str) -> None:
-        del self._tables[name]
+        with self._lock:
+            self._tables.pop(name, None)
         if self._java.isTable(self._spark._jsparkSession, self._flow, name):
             self._spark.catalog.dropTempView(name)
 
@@ -111,32 +152,21 @@ class FlowTables:
         """The Dataset of a table for a query, or an error as text; without a name the query is done."""
         try:
             if name is None:
-                with self._lock:
-                    self._pinned.pop(query, None)
+                self._pinned.release(query)
                 return None
-            return self._rows(query, name)
+            return self._pinned.dataset(query, name)
         except PenstockError as error:
             return encoded(error)
         except Exception as error:
             return encoded(InternalError(f"{type(error).__name__}: {error}", where=f"table '{name}'"))
 
-    def _rows(self, query: str, name: str) -> Any:
-        with self._lock:
-            pinned = self._pinned.get(query)
-        if pinned is None:
-            pinned = _Pinned(self._pin())
-            with self._lock:
-                self._pinned[query] = pinned
-                while len(self._pinned) > MOST_PINNED:
-                    self._pinned.popitem(last=False)
-        if name not in pinned.frames:
-            frame: Any = self._frame(name, pinned.readers[name]())
-            pinned.frames[name] = frame._jdf
-        return pinned.frames[name]
+    def _dataset(self, name: str, rows: pa.Table) -> Any:
+        frame: Any = numbered_frame(self._spark, rows, self._table(name).kinds)
+        return frame._jdf
 
-    def _frame(self, name: str, rows: pa.Table) -> DataFrame:
-        table = self._tables[name]
-        return numbered_frame(self._spark, rows, table.kinds)
+    def _table(self, name: str) -> _FlowTable:
+        with self._lock:
+            return self._tables[name]
 
 
 def numbered_frame(

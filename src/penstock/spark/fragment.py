@@ -109,7 +109,7 @@ class Fragments:
         names: Sequence[str],
         kinds: Sequence[str],
     ) -> int:
-        """The first row that Spark refuses, found by halves."""
+        """The first row that Spark refuses, found by halves; what is not about a row is raised."""
         low, high = 0, len(arguments[0])
         while high - low > 1:
             middle = (low + high) // 2
@@ -117,7 +117,10 @@ class Fragments:
             try:
                 self._evaluated(node, pairs, half, names, kinds)
                 low = middle
-            except Exception:
+            except Exception as error:
+                failure = self._translated(error, node)
+                if not isinstance(failure, DataError):
+                    raise failure from None
                 high = middle
         return low
 

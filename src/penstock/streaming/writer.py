@@ -18,8 +18,14 @@ from penstock.spark.errors.query import translated
 from penstock.spark.micro_batch import checkpoint, live
 from penstock.spark.micro_batch import plan as spark_plan
 from penstock.spark.micro_batch.checkpoint import CheckpointState
-from penstock.spark.reader import absolute
 from penstock.streaming.call_site import calling_line
+from penstock.streaming.query_options import (
+    QueryOptions,
+    both,
+    query_option,
+    read_query_options,
+    with_near_options,
+)
 from penstock.streaming.query_plan import QueryPlan
 from penstock.streaming.query_sources import QuerySources
 from penstock.streaming.runtime import QueryRuntime
@@ -31,9 +37,6 @@ if TYPE_CHECKING:
     from penstock.streaming.queries import Queries
     from penstock.streaming.query import StreamingQuery
     from penstock.streaming.taps import Tap
-
-CHECKPOINT = "checkpoint.location"
-_CHECKPOINT_NAMES = (CHECKPOINT, "checkpoint_location", "checkpointLocation")
 
 
 class StreamWriter:
@@ -48,9 +51,7 @@ class StreamWriter:
         self._format: str | type[SinkPlugin] | None = None
         self._function: Callable[[DataFrame, int], Any] | None = None
         self._options: dict[str, Any] = {}
-        self._checkpoint: str | None = None
-        self._savepoint: str | None = None
-        self._close_windows = False
+        self._query_options: dict[str, Any] = {}
         self._keys: tuple[str, ...] = ()
 
     def __call__(self) -> Self:
@@ -106,15 +107,13 @@ class StreamWriter:
         return self
 
     def option(self, name: str, value: Any) -> Self:
-        """Set an option of the sink, or of the query: `checkpoint.location`, `savepoint`, `close_windows`."""
-        if name in _CHECKPOINT_NAMES:
-            self._checkpoint = absolute(value)
-        elif name == "savepoint":
-            self._savepoint = absolute(value)
-        elif name == "close_windows":
-            self._close_windows = str(value).lower() == "true"
+        """Set an option of the sink, or of the query: `checkpoint.location`, `savepoint`, `close_windows`. All are checked when the query is planned."""
+        value = os.fspath(value) if isinstance(value, os.PathLike) else value
+        option = query_option(name)
+        if option is not None:
+            self._query_options[option] = value
         else:
-            self._options[name] = os.fspath(value) if isinstance(value, os.PathLike) else value
+            self._options[name] = value
         return self
 
     def options(self, **options: Any) -> Self:
@@ -173,14 +172,15 @@ class StreamWriter:
     def _plan(
         self, sink: Sink, name: str | None, call_site: str | None, names: Sequence[str] = ()
     ) -> QueryPlan:
+        options = read_query_options(self._query_options)
         self._refuse_mode(sink)
-        self._refuse_close_windows()
-        self._refuse_missing_checkpoint(sink)
+        self._refuse_close_windows(options)
+        self._refuse_missing_checkpoint(sink, options)
         once = self._trigger.kind is TriggerKind.ONCE
         frame = self._frame
         with translated():
             shape = () if once else tuple(spark_plan.named(spark_plan.shape(frame), names))
-            state = self._checkpoint_state(shape)
+            state = self._checkpoint_state(shape, options)
             sources = QuerySources(frame, self._queries.taps, self._queries.settings)
             if once and frame.isStreaming:
                 spark_plan.refuse_endless(frame)
@@ -201,20 +201,20 @@ class StreamWriter:
                 target=target,
                 sources=sources,
                 logical_plan=spark_plan.analyzed(frame),
-                location=None if once else self._checkpoint,
-                savepoint=self._savepoint,
+                location=None if once else options.checkpoint,
+                savepoint=options.savepoint,
                 shape=shape,
                 rows_only=not once and self._trigger.ends and spark_plan.follows_clock(frame),
-                close_windows=self._close_windows,
+                close_windows=options.close_windows,
                 obstacle=obstacle,
             )
 
-    def _checkpoint_state(self, shape: checkpoint.Shape) -> CheckpointState:
+    def _checkpoint_state(self, shape: checkpoint.Shape, options: QueryOptions) -> CheckpointState:
         """Return what the query goes on from; a batch query has no checkpoint."""
         if self._trigger.kind is TriggerKind.ONCE:
             return CheckpointState(str(uuid.uuid4()), -1, checksums=False)
         spark = self._frame.sparkSession
-        return checkpoint.inspect(spark, self._checkpoint, shape, savepoint=self._savepoint)
+        return checkpoint.inspect(spark, options.checkpoint, shape, savepoint=options.savepoint)
 
     def _target(self, name: str, state: CheckpointState, shape: checkpoint.Shape) -> Target:
         return Target(
@@ -231,6 +231,22 @@ class StreamWriter:
         )
 
     def _sink(self) -> Sink:
+        """The sink that the user chose; one error has all mistakes in its options and in those of the query."""
+        mistakes: ConfigError | None = None
+        try:
+            read_query_options(self._query_options)
+        except ConfigError as error:
+            mistakes = error
+        try:
+            sink = self._sink_of_options()
+        except ConfigError as error:
+            error = with_near_options(error, self._options)
+            raise (error if mistakes is None else both(mistakes, error)) from None
+        if mistakes is not None:
+            raise mistakes
+        return sink
+
+    def _sink_of_options(self) -> Sink:
         if self._function is not None:
             return ForeachBatchSink(self._function)
         if self._format is None:
@@ -271,16 +287,16 @@ class StreamWriter:
         except Exception as error:
             raise sources.translate(error) from None
 
-    def _refuse_close_windows(self) -> None:
-        if self._close_windows and self._trigger.kind is not TriggerKind.AVAILABLE_NOW:
+    def _refuse_close_windows(self, options: QueryOptions) -> None:
+        if options.close_windows and self._trigger.kind is not TriggerKind.AVAILABLE_NOW:
             raise ConfigError(
                 f"close_windows belongs to Trigger.available_now(), and the trigger is {self._trigger}",
                 code="STREAM_OPTION_VALUE",
                 hint="once closes all windows anyway; the other triggers have no end at which they could be closed",
             )
 
-    def _refuse_missing_checkpoint(self, sink: Sink) -> None:
-        if self._trigger.kind is TriggerKind.ONCE or self._checkpoint is not None:
+    def _refuse_missing_checkpoint(self, sink: Sink, options: QueryOptions) -> None:
+        if self._trigger.kind is TriggerKind.ONCE or options.checkpoint is not None:
             return
         if sink.needs_checkpoint:
             raise ConfigError(

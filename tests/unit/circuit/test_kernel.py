@@ -238,6 +238,37 @@ def test_look_up_indexes_are_made_used_again_and_forgotten(monkeypatch: pytest.M
     assert not kernel._relations.indexes._used
 
 
+def test_look_up_indexes_that_nobody_asks_for_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup, "MOST_TICKS_UNUSED", 3)
+    kernel = kernel_of(by_v=plan.Join((*FIELDS, *FIELDS), ROWS, OTHER, "inner", (1,), (1,), (False,)))
+    tick(kernel, rows=delta((1, 5)), other=delta((1, 5)))
+    alone = vertex_count(kernel)
+
+    def count_rows(relation: str, column: int, value: int) -> int:
+        return len(kernel.lookup(relation, [column], [pa.array([value], pa.int64())]))
+
+    assert count_rows("rows", 0, 1) == count_rows("other", 0, 1) == 1
+    assert count_rows("rows", 1, 5) == 1
+    assert vertex_count(kernel) == alone + 2
+    for number in range(2, 5):
+        tick(kernel, rows=delta((number, 5)))
+        kernel.maintain(1)
+        assert count_rows("rows", 0, number) == 1
+    assert vertex_count(kernel) == alone + 2, "three ticks without a look-up are not many"
+    tick(kernel, other=delta((7, 5)))
+    kernel.maintain(1)
+    assert vertex_count(kernel) == alone + 1, "the index of the other relation is gone"
+    assert count_rows("rows", 0, 4) == count_rows("other", 0, 7) == 1
+    assert vertex_count(kernel) == alone + 2, "and is made again when it is asked for"
+    for number in range(10, 14):
+        tick(kernel, rows=delta((number, 5)))
+        kernel.maintain(1)
+    assert vertex_count(kernel) == alone
+    assert kernel._relations.indexes._used == {}
+    assert count_rows("rows", 1, 5) == 8, "the join has its own"
+    kernel.drop("by_v")
+
+
 def test_a_source_is_looked_up_by_its_key_without_an_index() -> None:
     kernel = LocalKernel()
     kernel.add_source(KernelSource("keyed", FIELDS, primary_key=(1, 0)))

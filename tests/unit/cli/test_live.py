@@ -14,9 +14,9 @@ import pytest
 from penstock.cli.live import LiveTable
 from penstock.pipeline import record
 from penstock.pipeline.group import NodeEpoch
-from penstock.pipeline.load import check_text
 from penstock.streaming.listener import QueryProgressEvent
 from penstock.streaming.progress import QueryProgress, SourceProgress
+from pipeline_text import check_text
 from screen import screen
 
 PIPELINE = """

@@ -19,12 +19,12 @@ import pytest
 from penstock import config
 from penstock.cli.main import main
 from penstock.errors import ConfigError, DataError
-from penstock.pipeline.load import check, check_text
 from penstock.pipeline.nodes import SINK_NODES, SOURCE_NODES
 from penstock.pipeline.run import state_folder
 from penstock.pipeline.spec import STDIN
 from penstock.pipeline.starter import SINKS, SOURCES, TRANSFORMS, starter
 from penstock.pipeline.yaml_tree import parse
+from pipeline_text import check, check_text
 
 GOOD = """\
 name: shop

@@ -47,13 +47,52 @@ def test_nothing_is_kept_of_a_view_that_nobody_watches(flow: ps.IncrementalFlow)
     with pytest.raises(StateError) as caught:
         flow.watch_output("watched", from_tick=1)
     assert caught.value.code == "FLOW_HISTORY"
-    assert "kept from tick 2 on" in str(caught.value)
-    # It was asked for: from now on it is kept, for this view alone.
+    assert "none are kept of a view that nobody watches" in str(caught.value)
+    # What is refused begins nothing.
+    flow.tick("rows", [{"n": 4_000}])
+    assert history_bytes(flow) == 0
+    assert flow._runner.changelogs == {}
+    # A watch does, for its view alone.
+    flow.watch_output("watched", from_tick=3)
     flow.tick("rows", [{"n": 5_000}])
-    assert numbers(flow.watch_output("watched", from_tick=2)) == [5_000]
+    assert numbers(flow.watch_output("watched", from_tick=3)) == [5_000]
     assert 0 < history_bytes(flow) < 100
     with pytest.raises(StateError):
-        flow.watch_output("other", from_tick=2)
+        flow.watch_output("other", from_tick=3)
+
+
+def test_changes_are_kept_until_the_last_watch_could_not_go_on(
+    flow: ps.IncrementalFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changelog, "MOST_CHANGES", 3)
+    first, last = flow.watch_output("watched"), flow.watch_output("watched")
+    flow.tick("rows", [{"n": 1}])
+    first.close()
+    for number in range(2, 12):
+        flow.tick("rows", [{"n": number}])
+    assert history_bytes(flow) > 0, "somebody watches"
+    last.close()
+    for number in range(12, 15):
+        flow.tick("rows", [{"n": number}])
+    with flow.watch_output("watched", from_tick=12) as again:
+        assert numbers(again) == [12, 13, 14]
+    for number in range(15, 19):
+        assert history_bytes(flow) > 0
+        flow.tick("rows", [{"n": number}])
+    assert history_bytes(flow) == 0
+    assert flow._runner.changelogs == {}
+    with pytest.raises(StateError, match="none are kept of a view that nobody watches"):
+        flow.watch_output("watched", from_tick=18)
+    with flow.watch_output("watched", from_tick=19) as watch:
+        flow.tick("rows", [{"n": 19}])
+        assert numbers(watch) == [19]
+
+
+def test_a_watch_that_saw_nothing_can_come_back(flow: ps.IncrementalFlow) -> None:
+    flow.tick("rows", [{"n": 1}])
+    flow.watch_output("watched").close()
+    flow.tick("rows", [{"n": 2}])
+    assert numbers(flow.watch_output("watched", from_tick=2)) == [2]
 
 
 def test_a_reader_that_comes_back_gets_what_it_missed(flow: ps.IncrementalFlow) -> None:
@@ -73,7 +112,7 @@ def test_old_changes_go(
     flow: ps.IncrementalFlow, monkeypatch: pytest.MonkeyPatch, bound: str, limit: int
 ) -> None:
     monkeypatch.setattr(changelog, bound, limit)
-    flow.watch_output("watched").close()
+    flow.watch_output("watched")
     for number in range(1, 8):
         flow.tick("rows", [{"n": number}])
     assert history_bytes(flow) == 3 * 16

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pytest
 
+from guarded import OwnedLock, guarded
 from penstock.engine.operation import Operation, OperationRegistry, OperationState, Ticket
 from penstock.errors import InternalError, PenstockError, QueryTimeout, SqlError, StateError
 
@@ -264,3 +265,18 @@ def test_the_registry_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> Non
         assert operation.wait(WAIT)
         operation.cancel()
     assert registry.list() == operations[2:]
+
+
+def test_which_operations_run_is_only_noted_under_the_lock() -> None:
+    registry, lock, wrong = OperationRegistry(concurrent=1), OwnedLock(), list[str]()
+    registry._lock = lock  # type: ignore[assignment]
+    registry._busy = guarded(registry._busy, lock, wrong)
+    running, cancelled = InMemory(), Operation(InMemory())
+    first = Operation(running)
+    registry.add(first)
+    cancelled.cancel()
+    registry.add(cancelled)
+    running.go()
+    assert first.wait(WAIT)
+    registry.close()
+    assert wrong == []

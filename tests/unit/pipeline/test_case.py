@@ -9,7 +9,7 @@ import pytest
 from penstock.errors import DataError
 from penstock.pipeline import case
 from penstock.pipeline.case import Difference
-from penstock.pipeline.load import check_text
+from pipeline_text import check_text
 
 
 def test_rows_of_one_key_are_shown_together() -> None:

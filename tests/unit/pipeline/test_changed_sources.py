@@ -13,10 +13,10 @@ from penstock.backend import Backend, Job, open_backend, this_process
 from penstock.backend.job_values import JobValues
 from penstock.pipeline.changes import NodeChange, changes, fingerprints, is_changed
 from penstock.pipeline.group_name import GROUP, NODES, job_name
-from penstock.pipeline.load import check_text
 from penstock.pipeline.outside import OUTSIDE, Note, left_behind, note_resources, notes
 from penstock.pipeline.source_change import SourceChange, SourceChanges
 from penstock.sources.base import ExternalResource
+from pipeline_text import check_text
 
 TEXT = """
 name: shop

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from penstock.pipeline.changes import fingerprints
-from penstock.pipeline.load import check_text
+from pipeline_text import check_text
 
 TEXT = """\
 sources: {a: {type: rate}}

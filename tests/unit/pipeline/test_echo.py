@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.pipeline.echo import as_json, as_mapping, echo
-from penstock.pipeline.load import check_text
+from pipeline_text import check_text
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted((ROOT / "examples" / "pipelines").glob("*.yaml"))

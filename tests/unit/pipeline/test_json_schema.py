@@ -14,9 +14,9 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from penstock.pipeline.json_schema import json_schema
-from penstock.pipeline.load import check_text
 from penstock.pipeline.node_type import BUILT_IN
 from penstock.pipeline.yaml_tree import parse, plain
+from pipeline_text import check_text
 
 ROOT = Path(__file__).parents[3]
 FILES = [

@@ -9,9 +9,9 @@ import pytest
 
 from penstock import config
 from penstock.errors import ConfigError
-from penstock.pipeline.load import check_text
 from penstock.pipeline.run import is_lasting, state_folder
 from penstock.pipeline.sinks.console import PrintNode
+from pipeline_text import check_text
 
 SESSION: Any = SimpleNamespace(settings=config.load({"PENSTOCK_HOME": "/home/p"}))
 TEXT = "sources: {a: {type: file, path: a.json, schema: {id: int64}}}\nsinks:\n  out: {type: SINK, from: a}\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock import config
 from penstock.pipeline.graph import graph
 from penstock.pipeline.levels import levels
-from penstock.pipeline.load import check_text
+from pipeline_text import check_text
 
 
 def _levels(transforms: str) -> tuple[dict[str, int], set[str]]:

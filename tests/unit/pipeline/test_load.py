@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.pipeline.load import Checked, check, check_text, load
+from penstock.pipeline.load import Checked
 from penstock.pipeline.preview import last_node, shown_node
 from penstock.pipeline.problem import PipelineError, Problem
 from penstock.pipeline.sinks.webhook import WebhookNode
 from penstock.pipeline.sources.file import FileNode
+from pipeline_text import check, check_text, load
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples" / "pipelines").glob("*.yaml"))

@@ -12,9 +12,9 @@ from penstock.backend import Backend, Job, Start, open_backend, this_process
 from penstock.errors import ConfigError
 from penstock.pipeline.group_folder import FOLDER
 from penstock.pipeline.group_name import GROUP, earlier_groups
-from penstock.pipeline.load import load
 from penstock.pipeline.owner import other_file, refuse_other_file
 from penstock.pipeline.spec import STDIN
+from pipeline_text import load
 
 TEXT = "sources: {a: {type: rate}}\nsinks: {b: {type: print, from: a}}\n"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.pipeline.load import check_text
 from penstock.pipeline.preprocess import names, preprocessed
+from pipeline_text import check_text
 
 NAME = "penstock_test_preprocessors"
 MODULE = """

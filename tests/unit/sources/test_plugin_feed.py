@@ -13,10 +13,11 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
+from guarded import OwnedLock, guarded
 from penstock import config
 from penstock.plugin import TransientValues
 from penstock.sinks.base import Target
-from penstock.sources import plugin_stream
+from penstock.sources import plugin_feed, plugin_stream
 from penstock.sources.plugin_feed import FeedRun, FeedServer, PluginFeed
 from penstock.streaming.source_feeds import SourceFeeds
 
@@ -167,3 +168,11 @@ def test_a_source_of_a_pipeline_has_the_name_of_its_node() -> None:
     assert named is not source
     assert (named._node, named._labels, source._node) == ("orders", {"team": "shop"}, None)
     assert plugin_stream.FORMAT == "penstock_plugin"
+
+
+def test_feeds_are_looked_for_under_the_lock_that_starts_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, wrong = OwnedLock(), list[str]()
+    monkeypatch.setattr(plugin_feed, "_starting", lock)
+    monkeypatch.setattr(plugin_feed, "_servers", guarded(dict[str, Any](), lock, wrong))
+    assert plugin_feed.find_feed("unknown") is None
+    assert wrong == []

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
 from penstock.spark import arrow_stream
 from penstock.spark.arrow_stream import BATCH, COMMIT, _Frame, _gathered, _in_order
+from penstock.spark.boot import janino
 
 SCHEMA = pa.schema([("n", pa.int64())])
 NOTHING = pa.py_buffer(b"")
@@ -57,3 +63,21 @@ def test_what_was_not_counted_is_no_part_of_a_result() -> None:
     assert attempts == {0: 12, 1: 11, 2: 13, 3: 14}
     assert len(batches[0, 12]) == 2
     assert (2, 13) not in batches
+
+
+def test_a_query_that_comes_while_the_server_starts_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[object] = []
+    first = threading.Event()
+
+    def start(*_: object) -> object:
+        started.append(object())
+        first.set()
+        time.sleep(0.2)
+        return started[-1]
+
+    monkeypatch.setattr(janino, "instance_for_tasks", start)
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(_gateway=threading.Event()))
+    arrow_stream.prepare(spark)
+    assert first.wait(10)
+    assert arrow_stream.server(spark) is started[0]
+    assert len(started) == 1
