@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.pipeline.load import Checked, check_text
+from penstock.pipeline.load import Checked
+from pipeline_text import check_text
 
 ENVIRON = {
     "NAME": "shop",
