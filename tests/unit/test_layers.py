@@ -86,6 +86,8 @@ MODULE_STATE = {
     "spark/arrow_stream.py:_SERVERS": "one server for each JVM, forgotten with it",
     "spark/boot/gateway.py:_living": "no JVM outlives the process",
     "spark/boot/gateway.py:_started": "a fork closes the pipes of JVMs",
+    "spark/boot/janino.py:_MAKERS": "constructors of classes, forgotten with their JVM",
+    "spark/boot/janino.py:_MAKERS": "constructors of classes, forgotten with their JVM",
     "spark/boot/pyspark_session.py:_ended": "PySpark itself keeps objects of a JVM that is gone in its modules",
     "spark/boot/session.py:_prepared": "PySpark has one JVM in a process",
     "spark/boot/session.py:_running": "PySpark has one JVM in a process",
