@@ -209,7 +209,7 @@ def _run(words: list[str]) -> int:
 
 
 def _boot_early(words: list[str]) -> None:
-    """Let Spark boot while this process still imports what the command needs: a fifth of the whole start."""
+    """Let Spark boot while this process still imports what the command needs."""
     if not words or words[0] not in STARTS_SPARK + READS_PIPELINE:
         return
     if any(word.startswith(CHANGES_START) for word in words[1:]):
