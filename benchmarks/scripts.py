@@ -20,7 +20,7 @@ import penstock as ps
 import processor
 from harness import machine, publish, remember, table
 from penstock import config
-from penstock.transforms.base import Context
+from penstock.transforms.base import TransformContext
 from penstock.transforms.script.transform import ScriptTransform
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def transfers(session: ps.Session, rows: int, folder: str) -> DataFrame:
 def script(session: ps.Session) -> Callable[[DataFrame], DataFrame]:
     """The transform as a pipeline runs it."""
     transform = ScriptTransform({"script": SCRIPT, "schema": GIVEN, "language": "typescript"})
-    context = Context(spark=session.spark, query="bench", name="reshape", settings=config.load())
+    context = TransformContext(spark=session.spark, query="bench", name="reshape", settings=config.load())
     return lambda rows: transform.apply(rows, context)
 
 

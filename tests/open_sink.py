@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 
 from penstock import config
 from penstock.sinks.base import QueryStatus, Sink, Target
+from penstock.sinks.refused import RefusedRows
 
 AnySink = TypeVar("AnySink", bound=Sink)
 
@@ -21,6 +22,7 @@ def open_sink(
     query: str = "q-1",
     operation: str | None = None,
     status: QueryStatus | None = None,
+    refused: RefusedRows | None = None,
 ) -> AnySink:
     """Check and open a sink for rows like those of the frame, and return it."""
     target = Target(
@@ -32,6 +34,7 @@ def open_sink(
         keys,
         operation,
         status=status or QueryStatus(),
+        refused=refused,
         settings=config.load(),
     )
     sink.check(target)

@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from penstock import config
-from penstock.transforms.base import Context
+from penstock.transforms.base import TransformContext
 
 
 class Values:
@@ -29,6 +29,6 @@ class Values:
         self.values.clear()
 
 
-def context(spark: SparkSession, **fields: Any) -> Context:
+def context(spark: SparkSession, **fields: Any) -> TransformContext:
     """The context of a node `n` of a query `q-1`."""
-    return Context(spark, **{"query": "q-1", "name": "n", "settings": config.load(), **fields})
+    return TransformContext(spark, **{"query": "q-1", "name": "n", "settings": config.load(), **fields})

@@ -141,16 +141,16 @@ def unexpected(error: Exception, doing: str) -> PenstockError:
     a tick failed: KeyError: 'city'
       hint: this is a fault of penstock, not of your data; the exception that caused it says where
     """
-    said = f"{doing} failed: {type(error).__name__}" + (f": {error}" if str(error) else "")
+    message = f"{doing} failed: {type(error).__name__}" + (f": {error}" if str(error) else "")
     if isinstance(error, MemoryError):
         hint = "feed smaller changes, give the flow a budget (`memory=`) or the process more memory"
-        return OutOfMemory(said, hint=hint)
+        return OutOfMemory(message, hint=hint)
     # Arrow's errors are known by their names: nobody who only reads an error imports Arrow.
     if type(error).__name__ == "ArrowCapacityError" or "offset overflow" in str(error):
         hint = "a column of one change may hold 2 GiB of text; feed smaller changes"
-        return DataError(said, code="DATA_TOO_LARGE", hint=hint)
+        return DataError(message, code="DATA_TOO_LARGE", hint=hint)
     hint = "this is a fault of penstock, not of your data; the exception that caused it says where"
-    return InternalError(said, hint=hint)
+    return InternalError(message, hint=hint)
 
 
 def nearest(name: str, choices: Iterable[str]) -> str | None:

@@ -122,7 +122,7 @@ Model = TypeVar("Model", bound=Options)
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class OptionsOwner:
     """Whose options are read, for the words and the codes of errors."""
 
     name: str
@@ -164,7 +164,7 @@ def read_options(
     model: type[Model],
     options: Mapping[str, Any] | Options,
     *,
-    owner: Owner,
+    owner: OptionsOwner,
     settings: Settings | None = None,
 ) -> Model:
     """Return the model of what the user wrote and the settings complete, or raise one error with all mistakes; a model is checked already."""
@@ -177,7 +177,7 @@ def read_options(
 
 
 def check_options(
-    model: type[Model], options: Mapping[str, Any], *, owner: Owner, settings: Settings | None = None
+    model: type[Model], options: Mapping[str, Any], *, owner: OptionsOwner, settings: Settings | None = None
 ) -> tuple[Model | None, list[Mistake]]:
     """Return the model of what the user wrote and the settings complete, or None and all mistakes."""
     values = _completed(model, options, settings)
@@ -187,10 +187,10 @@ def check_options(
         details = error.errors(include_url=False)[:_MOST_MISTAKES]
     mistakes: dict[tuple[str | int, ...], Mistake] = {}
     for detail in details:
-        found = _mistake(model, detail, owner, values)
-        before = mistakes.get(found.path)
+        current = _mistake(model, detail, owner, values)
+        before = mistakes.get(current.path)
         # The parts of a union each say what they would take.
-        mistakes[found.path] = found if before is None else _either(before, found)
+        mistakes[current.path] = current if before is None else _either(before, current)
     return None, sorted(mistakes.values(), key=lambda item: item.order)
 
 
@@ -239,6 +239,10 @@ def _completed(model: type[Options], options: Mapping[str, Any], settings: Setti
         setting = getattr(settings, mark.name, None)
         if setting:
             values[name] = setting
+    for name, field in model.model_fields.items():
+        inner = models_in(field.annotation)
+        if len(inner) == 1 and isinstance(values.get(name), Mapping):
+            values[name] = _completed(inner[0], values[name], settings)
     return values
 
 
@@ -248,7 +252,9 @@ def aliases_of(name: str, field: FieldInfo) -> tuple[str, ...]:
     return (name, *(choice for choice in choices if isinstance(choice, str) and choice != name))
 
 
-def _mistake(model: type[Options], detail: ErrorDetails, owner: Owner, values: Mapping[str, Any]) -> Mistake:
+def _mistake(
+    model: type[Options], detail: ErrorDetails, owner: OptionsOwner, values: Mapping[str, Any]
+) -> Mistake:
     path, fields, field = _located(model, detail["loc"], values)
     name = str(path[-1]) if path else ""
     kind = detail["type"]
@@ -290,29 +296,30 @@ def _mistake(model: type[Options], detail: ErrorDetails, owner: Owner, values: M
 def _located(
     model: type[Options], loc: Sequence[str | int], values: Any
 ) -> tuple[tuple[str | int, ...], list[str], FieldInfo | None]:
-    """The path of a place without the words that name parts of a union, the names that there are at its end, and its field."""
+    """The path of a value without the words that name parts of a union, the names that it may have at its end, and its field."""
     path: list[str | int] = []
     models: list[type[Options]] = [model]
     names: list[str] = list(option_fields(model))
     field: FieldInfo | None = None
     for index, part in enumerate(loc):
-        known = [
-            option_fields(each)[part]
-            for each in models
-            if isinstance(part, str) and part in option_fields(each)
+        candidates = [
+            option_fields(option_model)[part]
+            for option_model in models
+            if isinstance(part, str) and part in option_fields(option_model)
         ]
         is_value = isinstance(values, Mapping) and part in values
         is_item = isinstance(values, list | tuple) and isinstance(part, int) and part < len(values)
-        if not (is_value or is_item or (known and index == len(loc) - 1)):
-            tagged = [each for each in models if part in _tags(each)]
+        if not (is_value or is_item or (candidates and index == len(loc) - 1)):
+            tagged = [option_model for option_model in models if part in _tags(option_model)]
             models = tagged or models
-            names = [name for each in models for name in option_fields(each)] if tagged else names
+            if tagged:
+                names = [name for option_model in models for name in option_fields(option_model)]
             continue
         path.append(part)
-        names = [name for each in models for name in option_fields(each)]
-        if known:
-            field = known[0]
-            models = [each for one in known for each in models_in(one.annotation)]
+        names = [name for option_model in models for name in option_fields(option_model)]
+        if candidates:
+            field = candidates[0]
+            models = [inner for candidate in candidates for inner in models_in(candidate.annotation)]
         elif models:
             field = None
         values = values[part] if is_value or is_item else None
@@ -327,24 +334,24 @@ def models_in(annotation: Any) -> list[type[Options]]:
 
 
 def _tags(model: type[Options]) -> list[str]:
-    """The words by which a model is told from others in a union."""
+    """The words that distinguish a model from others in a union."""
     return [word for field in model.model_fields.values() for word in literals(field.annotation)]
 
 
-def _either(one: Mistake, other: Mistake) -> Mistake:
+def _either(first: Mistake, second: Mistake) -> Mistake:
     """Both of two mistakes about one value as one."""
-    before, must, wanted = one.text.partition(" must be ")
-    _, also, alternative = other.text.partition(" must be ")
+    before, must, wanted = first.text.partition(" must be ")
+    _, also, alternative = second.text.partition(" must be ")
     if not (must and also):
-        return one
-    wanted, got, value = wanted.rpartition(", got ")
+        return first
+    wanted, separator, value = wanted.rpartition(", got ")
     alternative = alternative.rpartition(", got ")[0]
     if not alternative or alternative in wanted:
-        return one
-    return replace(one, text=f"{before} must be {wanted} or {alternative}{got}{value}")
+        return first
+    return replace(first, text=f"{before} must be {wanted} or {alternative}{separator}{value}")
 
 
-def _missing(name: str, setting: FromSetting | None, owner: Owner) -> Mistake:
+def _missing(name: str, setting: FromSetting | None, owner: OptionsOwner) -> Mistake:
     text = f"the option '{name}' is missing"
     if setting is None:
         return Mistake("MISSING", (name,), text, f"add {owner.written(name)}")
@@ -359,7 +366,7 @@ def _shown(value: Any, name: str, field: FieldInfo | None) -> str:
     return repr(hidden_values({name: value})[name]) if plain else type(value).__name__
 
 
-def _error(mistakes: Sequence[Mistake], model: type[Options], owner: Owner) -> ConfigError:
+def _error(mistakes: Sequence[Mistake], model: type[Options], owner: OptionsOwner) -> ConfigError:
     kinds = {mistake.kind for mistake in mistakes}
     code = f"{owner.code}_{mistakes[0].kind}" if len(kinds) == 1 else SEVERAL
     if len(mistakes) > 1:

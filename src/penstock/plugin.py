@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "Context",
     "KeyValues",
     "Options",
     "PluginContext",
@@ -102,7 +101,7 @@ class TransientValues:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class PluginContext:
     """What a plugin gets to know of the query it works for."""
 
     query: str
@@ -141,10 +140,6 @@ class Context:
         return self.side(name)
 
 
-PluginContext = Context
-"""The name of the context in `penstock`."""
-
-
 class _Plugin:
     """The life that all kinds of plugins have in common."""
 
@@ -153,7 +148,7 @@ class _Plugin:
     def __init__(self, options: Any) -> None:
         self.options = options
 
-    def initialize(self, context: Context) -> None:
+    def initialize(self, context: PluginContext) -> None:
         """Called once before the first batch: connect, look up what is stored. Raising refuses the start."""
 
     def process_checkpoint_marker(self, epoch: int) -> None:
@@ -208,7 +203,7 @@ class TransformPlugin(_Plugin, ABC):
     def process_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """Return the rows that come out for some that came in; None for none.
 
-        An error fails the query. In a pipeline with `on_error: drop` or `dead_letter` it fails the rows to blame: they are found by calling
+        An error fails the query. In a pipeline with `on_error: drop` or `dead_letter` it fails the rows that cause it: they are found by calling
         again with parts of the batch. `ConnectorError(..., retryable=True)` tries the batch again. What a batch that comes again had put into
         `context.state` and given to side outputs is taken back.
         """

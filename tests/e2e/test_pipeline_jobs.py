@@ -165,3 +165,43 @@ def test_a_word_of_the_environment_is_in_nothing_that_is_written(tmp_path: Path)
     assert "= ***" in events
     assert "no ***" in events
     assert leaks(tmp_path) == []
+
+
+KEPT = """
+name: kept
+sources:
+  a: {type: file, path: "${IN_PATH}", schema: {id: int64, word: string}, mode: {type: bounded}, primary_key: id}
+transforms:
+  q: {type: sql, sql: "SELECT id, length('${API_TOKEN}') AS n FROM a WHERE word <> '${API_TOKEN}'"}
+  v: {type: view, primary_key: n, sql: "SELECT n, count(*) AS rows FROM q WHERE concat(id, 'y') <> '${API_TOKEN}' GROUP BY n"}
+  e: {type: expect, from: q, expectations: {word: {condition: "concat(id, '') <> '${API_TOKEN}'", action: quarantine}}}
+sinks:
+  b: {type: file, format: json, from: e, path: out}
+  c: {type: postgres, from: v, url: "${SHOP_URL}", table: counts}
+"""
+
+
+def test_a_secret_is_in_no_checkpoint_and_in_no_state(tmp_path: Path, postgres: Postgres) -> None:
+    url = postgres.new_database()
+    (tmp_path / "rows.json").write_text('{"id": 1, "word": "a"}\n{"id": 3, "word": "b"}\n')
+    environment = {
+        **own(tmp_path),
+        "API_TOKEN": SECRET,
+        "SHOP_URL": with_password(postgres, url),
+        "IN_PATH": str(tmp_path / "rows.json"),
+    }
+    with PipelineProcess(tmp_path, KEPT, environment) as pipeline:
+        for _ in range(2):
+            pipeline.start()
+            assert pipeline.wait() == 0, pipeline.said()
+    assert postgres.execute("SELECT n, rows FROM counts", url) == [(len(SECRET), 2)]
+    kept = list((tmp_path / "home" / "pipelines" / "kept").rglob("*"))
+    assert any(path.parent.name == "offsets" for path in kept)
+    assert any("views-1" in str(path) for path in kept)
+    assert leaks(tmp_path) == []
+
+    (tmp_path / "pipeline.yaml").write_text(KEPT.replace("${IN_PATH}", "/in/${API_TOKEN}/rows.json"))
+    refused = command(tmp_path, "run", "pipeline.yaml", **environment)
+    assert refused.returncode == 2
+    assert "'path' of the source 'a' has the secret ${API_TOKEN}" in refused.stderr
+    assert "at: pipeline.yaml:4:25" in refused.stderr

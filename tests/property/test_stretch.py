@@ -18,7 +18,7 @@ from penstock.data.tick import Tick
 from penstock.engine import stretch
 from penstock.engine.graph import Graph
 from penstock.engine.registration import Prepared
-from penstock.engine.tick import Staged, stage_change
+from penstock.engine.tick import StagedTick, stage_change
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Column
 from penstock.plan.node import Field
@@ -78,7 +78,7 @@ def test_a_stretch_that_fails_is_stepped_tick_by_tick(
     random = Random(SEED + number)
     failed: list[Graph] = []
 
-    def failing(graph: Graph, *arguments: Any) -> Staged:
+    def failing(graph: Graph, *arguments: Any) -> StagedTick:
         staged = stage_change(graph, *arguments) if behind else None
         if staged is None or random.random() < 0.7:
             failed.append(graph)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 from penstock.streaming.listener import QueryProgressEvent
-from penstock.streaming.progress import Progress
+from penstock.streaming.progress import QueryProgress
 from servers.kafka import Broker
 from waiting import wait_for
 
@@ -62,7 +62,7 @@ class Counts(ps.StreamingQueryListener):
     """Keeps what a query tells."""
 
     def __init__(self) -> None:
-        self.seen: list[Progress] = []
+        self.seen: list[QueryProgress] = []
 
     def on_query_progress(self, event: QueryProgressEvent) -> None:
         self.seen.append(event.progress)

@@ -423,6 +423,43 @@ def test_a_dry_run_shows_types_and_leaves_nothing(
     assert not (recipe.folder / "checkpoint").exists()
 
 
+def test_a_second_file_of_the_same_name(
+    recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = f"twice-{uuid.uuid4().hex[:8]}"
+    files = []
+    for number in (1, 2):
+        folder = tmp_path / f"folder-{number}"
+        folder.mkdir()
+        (folder / "in.json").write_text(f'{{"id": {number}}}\n')
+        source = f"{{type: file, path: '{folder}/*.json', schema: {{id: int64}}}}"
+        sink = f"{{type: file, from: a, format: json, path: '{folder}/out'}}"
+        files.append(folder / f"{name}.yaml")
+        files[-1].write_text(f"sources: {{a: {source}}}\nsinks: {{b: {sink}}}\n")
+    first, second = files
+    assert main(["run", str(first)]) == 0
+    for command in ("run", "plan"):
+        said = refused(capsys, command, second)
+        assert f"'{name}' is the name of the pipeline in {first}" in said
+        assert f"penstock run {second} --moved" in said
+    assert not (second.parent / "out").exists()
+    # The first one goes on, and so does the second where it takes its place: another path, that is read from its beginning.
+    assert main(["run", str(first)]) == 0
+    assert "nothing new" in capsys.readouterr().err
+    assert main(["plan", str(second), "--moved"]) == 0
+    assert "another path" in capsys.readouterr().out
+    assert main(["run", str(second), "--moved", "--yes"]) == 0
+    assert main(["run", str(second)]) == 0
+    assert f"'{name}' is the name of the pipeline in {second}" in refused(capsys, "run", first)
+    # A file that is moved goes on by itself.
+    moved = second.rename(first.parent / "moved.yaml")
+    moved.write_text(f"name: {name}\n{moved.read_text()}")
+    first.unlink()
+    capsys.readouterr()
+    assert main(["run", str(moved)]) == 0
+    assert "nothing new" in capsys.readouterr().err
+
+
 def refused(capsys: pytest.CaptureFixture[str], command: str, file: Path) -> str:
     """What a command says that ends with a mistake of the user's, or with a server that refuses."""
     capsys.readouterr()

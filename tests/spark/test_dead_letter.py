@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock import config
-from penstock.pipeline.dead_letter import Place
+from penstock.pipeline.dead_letter import LetterStore
 from penstock.pipeline.node import DeadLetter
 from penstock.spark import catalogs
 from penstock.transforms.dead_letter import Replayed, Sender, pending, rows
@@ -53,8 +53,8 @@ def _sender(spark: SparkSession, node: str = "n", **fields: Any) -> Sender:
 
 
 @pytest.fixture
-def place(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Place:
-    """A place for letters, of the kind that the test asks for."""
+def store(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> LetterStore:
+    """A store of letters, of the kind that the test asks for."""
     model: dict[str, Any] = {"type": request.param}
     if request.param == "postgres":
         postgres: Postgres = request.getfixturevalue("postgres")
@@ -65,7 +65,7 @@ def place(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -
         for key, value in conf.items():
             spark.conf.set(key, value)
         model |= {"table": f"{lake}.ops.letters"}
-    return Place(DeadLetter.model_validate(model), str(tmp_path / "letters"), config.load())
+    return LetterStore(DeadLetter.model_validate(model), str(tmp_path / "letters"), config.load())
 
 
 def test_an_input_is_read_again_with_exactly_its_values(spark: SparkSession, wide: DataFrame) -> None:
@@ -75,14 +75,14 @@ def test_an_input_is_read_again_with_exactly_its_values(spark: SparkSession, wid
     assert _values(again) == _values(wide)
 
 
-@pytest.mark.parametrize("place", ["file", "postgres", "iceberg"], indirect=True)
+@pytest.mark.parametrize("store", ["file", "postgres", "iceberg"], indirect=True)
 @pytest.mark.smoke
 def test_letters_are_stored_once_and_replayed_once(
-    spark: SparkSession, wide: DataFrame, place: Place
+    spark: SparkSession, wide: DataFrame, store: LetterStore
 ) -> None:
     values = Values()
-    assert place.read(spark).isEmpty()
-    letters, others = place.letters(), place.letters()
+    assert store.read(spark).isEmpty()
+    letters, others = store.letters(), store.letters()
     letters.check(_sender(spark, state=values))
     letters.open(_sender(spark, state=values))
     others.open(_sender(spark, "m"))
@@ -92,13 +92,13 @@ def test_letters_are_stored_once_and_replayed_once(
     assert others.write(3, _failed(spark.range(1), "other")) == 1
     letters.close()
     others.close()
-    again = place.letters()  # the process was killed before the epoch was noted
+    again = store.letters()  # the process was killed before the epoch was noted
     again.open(_sender(spark, state=values))
     assert again.write(3, twice) == 0
     assert again.write(5, _failed(wide.limit(1), "later")) == 1
     again.close()
 
-    stored = place.read(spark)
+    stored = store.read(spark)
     assert sorted((row.node, row.reason, row.epoch) for row in stored.collect()) == [
         ("m", "other", 3),
         *[("n", "later", 5)],
@@ -109,7 +109,7 @@ def test_letters_are_stored_once_and_replayed_once(
     assert [row.epoch for row in first.collect()] == [3, 3, 3, 3, 5]
     assert _values(rows(first.where("epoch = 3"), wide.schema)) == _values(wide.unionAll(wide))
     marks.add(row.id for row in first.where("epoch = 3").collect())
-    second = pending(place.read(spark), pipeline="p", nodes=["n"], replayed=Replayed(values))
+    second = pending(store.read(spark), pipeline="p", nodes=["n"], replayed=Replayed(values))
     assert [row.reason for row in second.collect()] == ["later"]
     assert pending(stored, pipeline="another").isEmpty()
 
@@ -118,13 +118,13 @@ def test_letters_in_a_topic_are_read_by_their_ids(spark: SparkSession, kafka: Br
     model = DeadLetter.model_validate(
         {"type": "kafka", "topic": kafka.new_topic(), "bootstrap_servers": kafka.bootstrap_servers}
     )
-    place = Place(model, "", config.load())
+    store = LetterStore(model, "", config.load())
     for _ in range(2):  # at least once: a killed epoch comes again
-        letters = place.letters()
+        letters = store.letters()
         letters.open(_sender(spark))
         letters.write(0, _failed(spark.range(2)))
         letters.close()
-    stored = place.read(spark)
+    stored = store.read(spark)
     assert stored.count() == 4
     assert sorted(row.row for row in pending(stored, pipeline="p").collect()) == ['{"id":0}', '{"id":1}']
 

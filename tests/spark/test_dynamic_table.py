@@ -43,7 +43,7 @@ def _open(
 
 
 def _contents(table: DynamicTable) -> list[Any]:
-    return sorted(table.members.whole().to_pylist())
+    return sorted(table.members.values().to_pylist())
 
 
 @pytest.mark.smoke

@@ -37,6 +37,7 @@ def adder(folder: Path, patch: pytest.MonkeyPatch, package: str, body: str) -> N
 
 def forget(spark: SparkSession) -> None:
     """What a new JVM would not know; py4j does, so no method of the class may have been called yet."""
+    janino._MAKERS.clear()
     jvm: Any = spark._jvm
     properties = jvm.java.lang.System.getProperties()
     for name in [name for name in properties if str(name).startswith("penstock.adder")]:

@@ -14,7 +14,7 @@ import penstock as ps
 from drained import drained, drained_rows
 from penstock.config import load
 from penstock.pipeline.sources.file import FileNode
-from penstock.sources.base import Context
+from penstock.sources.base import SourceContext
 from penstock.spark.filesystem import Folder
 from remembered import Remembered
 
@@ -27,7 +27,7 @@ def frame(
     node = FileNode.model_validate({"type": "file", **fields})
     settings = load()
     source = node.source(settings)
-    return source.read(Context(session.spark, settings, state=state, goes_on=goes_on)).frame
+    return source.read(SourceContext(session.spark, settings, state=state, goes_on=goes_on)).frame
 
 
 @pytest.mark.parametrize("path", ["orders.csv", ".", "*.csv", "[o]rders.csv"])

@@ -14,7 +14,7 @@ from drained import drained, drained_rows
 from penstock.config import load
 from penstock.pipeline.sources.iceberg import IcebergNode
 from penstock.pipeline.sources.rate import RateNode
-from penstock.sources.base import Context
+from penstock.sources.base import SourceContext
 from penstock.spark import catalogs
 
 
@@ -30,7 +30,7 @@ def table(session: ps.Session, tmp_path: Path) -> str:
 def frame(session: ps.Session, table: str, *, goes_on: bool = False, **fields: Any) -> DataFrame:
     settings = load()
     node = IcebergNode.model_validate({"type": "iceberg", "table": table, **fields})
-    return node.source(settings).read(Context(session.spark, settings, goes_on=goes_on)).frame
+    return node.source(settings).read(SourceContext(session.spark, settings, goes_on=goes_on)).frame
 
 
 @pytest.mark.parametrize("mode", ["bounded", {"type": "continuous", "poll_interval": "1s"}])
@@ -64,6 +64,6 @@ def test_a_table_that_is_to_end_beside_sources_that_do_not(session: ps.Session, 
 def test_rows_that_are_made_up(session: ps.Session) -> None:
     settings = load()
     source = RateNode.model_validate({"type": "rate", "rows_per_second": 5}).source(settings)
-    read = source.read(Context(session.spark, settings)).frame
+    read = source.read(SourceContext(session.spark, settings)).frame
     assert read.isStreaming
     assert read.schema.simpleString() == "struct<timestamp:timestamp,value:bigint>"

@@ -493,6 +493,22 @@ def test_chained_views_with_rows_that_fail_between_them(pipeline: Pipeline) -> N
     assert row["id"] == 6
 
 
+@pytest.mark.parametrize("read", ["orders", "totals"])
+def test_a_record_that_cannot_be_read_is_said_with_its_place(pipeline: Pipeline, read: str) -> None:
+    parts = [
+        _section("sources", pipeline.source("orders", ORDERS, primary_key="id")),
+        _section("transforms", TOTALS),
+        _section("sinks", pipeline.sink("out", read), pipeline.sink("all", "totals")),
+    ]
+    (pipeline.folder / "orders" / "009.json").write_text('{"id": 1}\n{"id": "one"}\n')
+    error = pipeline.run(*parts)
+    assert error is not None
+    assert error.code == "DATA_BAD_RECORD"
+    assert "a record cannot be read" in error.message
+    assert "009.json" in str(error.where)
+    assert "on_bad_record" in str(error.hint)
+
+
 def test_queries_over_rows_with_operations(pipeline: Pipeline) -> None:
     parts = [
         _section("sources", pipeline.source("orders", ORDERS[:-1] + ", _op: string}", primary_key="id")),
@@ -686,7 +702,7 @@ def test_a_key_may_have_another_name_or_type(pipeline: Pipeline, query: str, key
         _section("sinks", KEYED % ("rows", key)),
     ]
     [group] = pipeline.planned(*parts).plan.groups
-    assert group.relations["rows"].keys == (key,)
+    assert group.outputs["rows"].keys == (key,)
 
 
 def test_another_type_of_a_source_is_said(pipeline: Pipeline) -> None:

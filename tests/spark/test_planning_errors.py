@@ -301,7 +301,7 @@ def check(error: ps.PenstockError, case: Case) -> None:
     assert error.__suppress_context__
 
 
-def check_place(error: ps.PenstockError, sql: str, part: str) -> None:
+def check_connection(error: ps.PenstockError, sql: str, part: str) -> None:
     """The place is a part of the text: its line, its column and a caret under each of its characters."""
     before = sql[: sql.index(part)]
     line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
@@ -321,7 +321,7 @@ def test_an_expression_over_constants_is_refused_with_its_place(
     sql = template.format(case.sql)
     error = refusal(flow, sql)
     check(error, case)
-    check_place(error, sql, case.at or case.sql)
+    check_connection(error, sql, case.at or case.sql)
 
 
 @pytest.mark.parametrize("case", QUERIES, ids=lambda case: case.sql)
@@ -329,7 +329,7 @@ def test_a_query_that_spark_refuses_is_an_error_of_ours(flow: ps.IncrementalFlow
     error = refusal(flow, case.sql)
     check(error, case)
     if case.at is not None:
-        check_place(error, case.sql, case.at)
+        check_connection(error, case.sql, case.at)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -344,7 +344,7 @@ def test_every_door_of_the_session_gives_the_same_error(session: ps.Session, kin
             with pytest.raises(ps.PenstockError) as caught:
                 door(sql)
             check(caught.value, case)
-            check_place(caught.value, sql, case.at or case.sql)
+            check_connection(caught.value, sql, case.at or case.sql)
 
 
 def test_a_view_of_a_dataframe_has_the_line_of_the_program(flow: ps.IncrementalFlow) -> None:

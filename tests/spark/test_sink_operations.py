@@ -50,6 +50,23 @@ def test_the_console_prints_a_line_per_row(spark: SparkSession, capsys: pytest.C
     assert [list(row) for row in rows] == [["_op", "id", "v"]] * 3
 
 
+@pytest.mark.parametrize("truncate", [True, False])
+def test_the_console_draws_the_table_that_spark_shows(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str], truncate: bool
+) -> None:
+    frame = spark.sql(
+        "SELECT 1.5D AS d, 1e10D AS big, CAST(2.50 AS DECIMAL(10,2)) AS m, true AS b, NULL AS nothing, DATE '2026-01-02' AS day, "
+        "TIMESTAMP '2026-01-02 03:04:05.678' AS at, TIMESTAMP_NTZ '2026-01-02 03:04:05' AS local, X'CAFE' AS bytes, "
+        "array(1, NULL) AS many, map('k', NULL) AS pairs, named_struct('x', 1, 'y', CAST(NULL AS STRING)) AS `in`, "
+        "'a\\tb\\nc' AS `odd\tname`, '日本語' AS wide, 'twenty letters, all of them shown or cut' AS long "
+        "UNION ALL SELECT 0D, double('NaN'), NULL, false, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '', '', 'exactly 20 letters!!'"
+    ).coalesce(1)
+    sink = open_sink(ConsoleSink({"truncate": truncate}), frame)
+    assert sink.write(Epoch(3, frame)) == 2
+    shown = frame._jdf.showString(20, 20 if truncate else 0, False)
+    assert capsys.readouterr().out == f"epoch 3\n{shown}\n"
+
+
 def test_the_console_samples_and_is_done(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     options = {"format": "json", "sample_every": 3, "num_records_before_stop": 4}
     sink = open_sink(ConsoleSink(options), spark.range(1))

@@ -15,7 +15,7 @@ import penstock as ps
 from drained import drained, drained_rows
 from penstock.config import load
 from penstock.pipeline.sources.clickhouse import ClickHouseNode
-from penstock.sources.base import Context
+from penstock.sources.base import SourceContext
 from penstock.sources.clickhouse.source import ClickHouseSource
 from servers.clickhouse import ClickHouse
 from waiting import wait_for
@@ -32,7 +32,7 @@ def frame(
     session: ps.Session, url: str, table: str = "t", *, folder: Path | None = None, **fields: Any
 ) -> DataFrame:
     settings = load()
-    context = Context(session.spark, settings, folder=None if folder is None else str(folder))
+    context = SourceContext(session.spark, settings, folder=None if folder is None else str(folder))
     return node(url, table, **fields).source(settings).read(context).frame
 
 

@@ -21,7 +21,7 @@ import seed
 from drained import drained_rows
 from penstock.config import load
 from penstock.pipeline.sources.hybrid import HybridNode
-from penstock.sources.base import Context, Source, SourceFrame
+from penstock.sources.base import Source, SourceContext, SourceFrame
 from penstock.sources.hybrid import Boundary, LiveSource
 from penstock.spark import catalogs
 from remembered import Remembered
@@ -38,7 +38,7 @@ class Pipeline:
     def __init__(self, session: ps.Session, folder: Path, **fields: Any) -> None:
         self._node = HybridNode.model_validate({"type": "hybrid", **fields})
         self._folder, self._settings = folder, load()
-        self._context = Context(
+        self._context = SourceContext(
             session.spark, self._settings, state=Remembered(), folder=str(folder / "source"), goes_on=True
         )
         self.boundary: Mapping[str, Any] = {}
@@ -260,7 +260,7 @@ class Changes(Source):
         super().__init__({})
         self._frame = frame
 
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         return SourceFrame(self._frame)
 
 
@@ -268,7 +268,7 @@ def test_what_changes_rows_of_the_history_is_behind_no_boundary(session: ps.Sess
     rows = [(3, "i"), (3, "u"), (2, "d"), (None, "d"), (None, "i"), (6, "i"), (7, "u")]
     changes = Changes(session.spark.createDataFrame(rows, "id BIGINT, _op STRING").coalesce(1))
     live = LiveSource(lambda _: changes, Boundary("5", None), cursor="id")
-    later = live.read(Context(session.spark, load())).frame.collect()
+    later = live.read(SourceContext(session.spark, load())).frame.collect()
     assert [tuple(row) for row in later] == [(3, "u"), (2, "d"), (None, "d"), (6, "i"), (7, "u")]
 
 
@@ -300,7 +300,7 @@ def test_what_the_history_lacks_is_said(
         pipeline.history()
     assert caught.value.code == "SOURCE_COLUMN"
     looked_at = HybridNode.model_validate({"history": history, "live": live, "cursor": "id"}).source(load())
-    looked_at.read(Context(session.spark, load()))
+    looked_at.read(SourceContext(session.spark, load()))
     with pytest.raises(ps.DataError, match="the history has no column 'v'"):
         looked_at.check()
 

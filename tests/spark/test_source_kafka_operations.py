@@ -17,7 +17,7 @@ import penstock as ps
 from drained import drained, drained_rows
 from penstock.config import load
 from penstock.pipeline.sources.kafka import KafkaNode
-from penstock.sources.base import Context
+from penstock.sources.base import SourceContext
 from servers.kafka import Broker
 
 COLUMNS = {"id": "int64", "name": "string"}
@@ -40,7 +40,7 @@ def frame(session: ps.Session, broker: Broker, topic: str, **fields: Any) -> Dat
         {"type": "kafka", "topic": topic, "bootstrap_servers": broker.bootstrap_servers, **fields}
     )
     settings = load()
-    return node.source(settings).read(Context(session.spark, settings)).frame
+    return node.source(settings).read(SourceContext(session.spark, settings)).frame
 
 
 def operations(rows: Sequence[dict[str, Any]]) -> list[tuple[str, int | None, str | None]]:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.spark.stages import Operator, Stages
+from penstock.spark.stages import StageOperator, Stages
 
 JOIN = "SELECT * FROM st1 JOIN st2 ON st1.name = st2.name"
 
@@ -158,6 +158,6 @@ def test_odd_ones(session: ps.Session) -> None:
 def test_long_operators_are_cut_in_the_text_only() -> None:
     from penstock.spark.stages import Stage
 
-    stages = Stages((Stage(0, "result", None, Operator("Project", "x" * 500)),), final=True)
+    stages = Stages((Stage(0, "result", None, StageOperator("Project", "x" * 500)),), final=True)
     assert max(map(len, str(stages).splitlines())) <= 140
     assert "(partitions=?)" in str(stages)

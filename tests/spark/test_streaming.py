@@ -22,7 +22,7 @@ import penstock as ps
 from penstock.backend import JobState, open_backend
 from penstock.backend.heartbeat import PART_OF_TTL
 from penstock.backend.lease import TTL_MS
-from penstock.spark.micro_batch.run import _Reports
+from penstock.spark.micro_batch.query_run import _Reports
 from penstock.streaming.listener import QueryProgressEvent, QueryStartedEvent, QueryTerminatedEvent
 from penstock.streaming.writer import StreamWriter
 from waiting import wait_for
@@ -403,6 +403,60 @@ def test_stop_drains_the_batch_that_runs(session: ps.Session, orders: Path, quer
     assert query.status.state is ps.QueryState.STOPPED
     assert query.exception() is None
     query.stop()
+
+
+def test_a_stop_leaves_no_batch_that_has_not_begun(
+    session: ps.Session, tmp_path: Path, queries: None
+) -> None:
+    read: dict[int, list[int]] = {}
+    inside = threading.Event()
+
+    def slow(frame: DataFrame, number: int) -> None:
+        read[number] = [row.value for row in frame.select("value").collect()]
+        inside.set()
+        time.sleep(0.5)
+
+    checkpoint = tmp_path / "checkpoint"
+    stream = session.read_stream.rate(rows_per_second=1000)
+    for _ in range(3):
+        inside.clear()
+        query = stream.write_stream.foreach_batch(slow).option("checkpoint.location", checkpoint).start()
+        assert inside.wait(60)
+        # Rows come all the time: Spark lays down the next batch in the moment in which this one is done.
+        query.stop()
+        noted = [
+            {path.name for path in (checkpoint / log).iterdir() if not path.name.startswith(".")}
+            for log in ("offsets", "commits")
+        ]
+        assert noted[0] == noted[1]
+    values = [value for number in sorted(read) for value in sorted(read[number])]
+    assert values == list(range(len(values)))
+    assert sorted(read) == list(range(len(read)))
+
+
+def test_a_batch_that_had_begun_before_is_not_forgotten(
+    session: ps.Session, orders: Path, tmp_path: Path, queries: None
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    inside = threading.Event()
+
+    def broken(frame: DataFrame, number: int) -> None:
+        inside.set()
+        raise ValueError("half of it is written")
+
+    stream = session.read_stream.parquet(orders)
+
+    def started(body: Callable[[DataFrame, int], None]) -> ps.StreamingQuery:
+        return stream.write_stream.foreach_batch(body).option("checkpoint.location", checkpoint).start()
+
+    with pytest.raises(ps.PenstockError):
+        started(broken).await_termination()
+    assert (checkpoint / "offsets" / "0").exists()
+    query = started(broken)
+    # The stop may come before the batch, which then does not begin.
+    query.stop()
+    assert (checkpoint / "offsets" / "0").exists()
+    assert not (checkpoint / "commits" / "0").exists()
 
 
 def test_stop_with_a_limit_cuts_a_batch_short(session: ps.Session, orders: Path, queries: None) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # as PySpark's users have it
 
 import penstock as ps
 from penstock import config
-from penstock.transforms.base import Context
+from penstock.transforms.base import TransformContext
 from penstock.transforms.handler.transform import HandlerTransform
 from servers.http_service import HttpService
 
@@ -34,8 +34,8 @@ def service() -> Iterator[HttpService]:
         yield running
 
 
-def _context(spark: SparkSession, **more: Any) -> Context:
-    return Context(spark=spark, query="q-1", name="handled", settings=config.load(), **more)
+def _context(spark: SparkSession, **more: Any) -> TransformContext:
+    return TransformContext(spark=spark, query="q-1", name="handled", settings=config.load(), **more)
 
 
 def test_rows_go_through_a_service(

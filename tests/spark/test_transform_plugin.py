@@ -18,7 +18,7 @@ from penstock.errors import ConfigError, ConnectorError, PenstockError
 from penstock.plugin import TransientValues
 from penstock.sinks.memory import MemorySink
 from penstock.spark.errors.query import translated
-from penstock.transforms.base import Context
+from penstock.transforms.base import TransformContext
 from penstock.transforms.plugin import PluginTransform
 
 
@@ -73,8 +73,8 @@ class InOrder(Doubled):
             file.write(json.dumps(what) + "\n")
 
 
-def _context(spark: SparkSession, **changes: Any) -> Context:
-    return Context(spark, "q", "node", config.load(), state=TransientValues(), **changes)
+def _context(spark: SparkSession, **changes: Any) -> TransformContext:
+    return TransformContext(spark, "q", "node", config.load(), state=TransientValues(), **changes)
 
 
 def _rows(spark: SparkSession, *names: str, more: str = "") -> DataFrame:

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 import penstock as ps
 from penstock import config
 from penstock.sinks.base import QueryStatus
-from penstock.transforms.base import Context
+from penstock.transforms.base import TransformContext
 from penstock.transforms.script.transform import ScriptTransform
 
 SCRIPT = """\
@@ -25,8 +25,8 @@ function invoke(row) {
 ORDERS = "id BIGINT, name STRING, price DECIMAL(10,2), tags ARRAY<STRING>, _op STRING"
 
 
-def _context(spark: SparkSession, **more: Any) -> Context:
-    return Context(
+def _context(spark: SparkSession, **more: Any) -> TransformContext:
+    return TransformContext(
         spark=spark, query="q-1", name="by.customer", settings=config.load(), status=QueryStatus(), **more
     )
 

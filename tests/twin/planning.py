@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from penstock.plan import codec, node
-from penstock.spark.catalyst import Planned, Relation, plan_view
+from penstock.spark.catalyst import PlannedView, Relation, plan_view
 
 TPCH = Path(__file__).parents[1] / "golden" / "tpch"
 
@@ -41,7 +41,7 @@ RELATIONS = {
 }
 
 
-def planned(spark: SparkSession, sql: Any, relations: dict[str, Relation] = RELATIONS) -> Planned:
+def planned(spark: SparkSession, sql: Any, relations: dict[str, Relation] = RELATIONS) -> PlannedView:
     """A planned view, which must also survive being saved."""
     found = plan_view(spark, "v", sql, relations)
     assert codec.loads(codec.dumps(found.view)) == found.view or "nan" in codec.dumps(found.view)

@@ -37,7 +37,7 @@ from penstock.operators.temporal import TemporalFilter, Timed
 from penstock.operators.topk import TopK
 from penstock.operators.window import Window
 from penstock.plan import node as plan
-from penstock.plan.event_time import EventTime
+from penstock.plan.event_time import WatermarkBound
 from penstock.plan.expiry import Passed
 from penstock.plan.expression import Call as Expression
 from penstock.plan.expression import Column, Literal
@@ -151,10 +151,10 @@ def aggregate_rig(*keys: int, calls: Sequence[Call] = CALLS) -> Rig:
 def _closing() -> Rig:
     """Groups by a number that is taken for a time."""
     make = partial(Aggregate, TYPES, (0, 2), CALLS[:4])
-    return Rig([(Closing(make, 0, EventTime((("numbers", 0),))), (0,))])
+    return Rig([(Closing(make, 0, WatermarkBound((("numbers", 0),))), (0,))])
 
 
-NUMBERS = EventTime((("numbers", 0),))
+NUMBERS = WatermarkBound((("numbers", 0),))
 
 
 def _forgetting() -> Rig:

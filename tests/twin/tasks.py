@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.spark.shards import worker
 from penstock.spark.shards.executor import SparkShards
-from penstock.spark.shards.worker import Group
+from penstock.spark.shards.worker import ShardGroup
 
 
 class Threads(SparkShards):
@@ -29,7 +29,7 @@ class Threads(SparkShards):
     def _built(self, hub: Any) -> Any:
         address = (self._host, hub.port)
         return [
-            Group(
+            ShardGroup(
                 self._kernel, address, hub.secret, tuple(range(at, self.shards, 2)), self.shards, self._memory
             )
             for at in range(min(2, self.shards))
@@ -49,7 +49,7 @@ class Threads(SparkShards):
         assert self._work is not None
         assert self._work.abandoned
 
-    def _task(self, group: Group) -> None:
+    def _task(self, group: ShardGroup) -> None:
         while True:
             if self.chance.random() < self.deaths:
                 # Another process, or an executor that has an older version.

@@ -19,14 +19,14 @@ from penstock.options import (
     IgnoringCase,
     Names,
     Options,
+    OptionsOwner,
     Others,
-    Owner,
     PathText,
     Texts,
     read_options,
 )
 
-OWNER = Owner("the lake sink")
+OWNER = OptionsOwner("the lake sink")
 
 
 class Lake(Options):
@@ -152,6 +152,13 @@ def test_a_setting_completes_what_the_user_left_out(tmp_path: Path) -> None:
     assert complete.url == "lake://setting"
     for own in ({"url": "lake://own"}, {"lake.url": "lake://own"}):
         assert read_options(Lake, {"table": "t", **own}, owner=OWNER, settings=settings).url == "lake://own"
+
+    class Beside(Options):
+        lake: Lake | None = None
+
+    nested = read_options(Beside, {"lake": {"table": "t"}}, owner=OWNER, settings=settings)
+    assert nested.lake is not None
+    assert nested.lake.url == "lake://setting"
     empty = read_options(Lake, {"table": "t", "url": None}, owner=OWNER, settings=settings)
     assert empty.url == "lake://setting"
     for options in ({"table": "t"}, {"table": "t", "url": ""}):

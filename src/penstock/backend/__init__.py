@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.backend.heartbeat import Heartbeat
-from penstock.backend.model import Beat, Epoch, Job, JobState, Lease, Start
+from penstock.backend.model import Beat, EpochRecord, Job, JobState, Lease, Start
 from penstock.backend.open import open_backend, state_url
 from penstock.backend.process import Owner, is_gone, this_process
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Backend",
     "Beat",
-    "Epoch",
+    "EpochRecord",
     "Heartbeat",
     "Job",
     "JobState",

@@ -9,7 +9,7 @@ from penstock.backend.database import Database
 from penstock.backend.dialect import Dialect
 from penstock.backend.epoch import Epochs
 from penstock.backend.job import Jobs
-from penstock.backend.key_value import Values
+from penstock.backend.key_value import StoredValues
 from penstock.backend.lease import Leases
 
 
@@ -24,7 +24,7 @@ class Backend(Database):
         self.leases = Leases(self)
         self.jobs = Jobs(self, self.leases)
         self.epochs = Epochs(self, self.leases)
-        self.state = Values(self, self.leases)
+        self.state = StoredValues(self, self.leases)
 
     def __enter__(self) -> Self:
         return self

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Row, delete, select
 
 from penstock.backend.codec import to_datetime
-from penstock.backend.model import Epoch, Lease
+from penstock.backend.model import EpochRecord, Lease
 from penstock.backend.table import epochs
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Epochs:
         meta: Mapping[str, Any] | None = None,
         *,
         connection: Connection | None = None,
-    ) -> Epoch:
+    ) -> EpochRecord:
         """Write down that an epoch begins; one that is committed already is returned as it is, and must be skipped.
 
         With `connection`, of `Backend.transaction`, it is written together with what else that transaction writes.
@@ -59,7 +59,7 @@ class Epochs:
         meta: Mapping[str, Any] | None = None,
         *,
         connection: Connection | None = None,
-    ) -> Epoch:
+    ) -> EpochRecord:
         """Write down that an epoch is committed; doing so twice changes nothing.
 
         With `connection`, of `Backend.transaction`, it is committed together with what else that transaction writes.
@@ -80,12 +80,12 @@ class Epochs:
             writing.execute(old)
             return _one(writing, lease.job, number)
 
-    def last(self, job: str, *, committed: bool = True) -> Epoch | None:
+    def last(self, job: str, *, committed: bool = True) -> EpochRecord | None:
         """The last committed epoch of a job, or the last that began."""
         last = self.list(job, limit=1, committed=committed)
         return last[0] if last else None
 
-    def list(self, job: str, *, limit: int = MOST_EPOCHS, committed: bool = False) -> list[Epoch]:
+    def list(self, job: str, *, limit: int = MOST_EPOCHS, committed: bool = False) -> list[EpochRecord]:
         """The last epochs of a job, the newest first."""
         query = select(epochs).where(epochs.c.job == job).order_by(epochs.c.number.desc()).limit(limit)
         if committed:
@@ -104,10 +104,12 @@ class Epochs:
             return connection.execute(delete(epochs).where(epochs.c.job == lease.job)).rowcount
 
 
-def _one(connection: Connection, job: str, number: int) -> Epoch:
+def _one(connection: Connection, job: str, number: int) -> EpochRecord:
     query = select(epochs).where(epochs.c.job == job, epochs.c.number == number)
     return _as_epoch(connection.execute(query).one())
 
 
-def _as_epoch(row: Row[Any]) -> Epoch:
-    return Epoch(row.job, row.number, to_datetime(row.started_at), to_datetime(row.committed_at), row.meta)
+def _as_epoch(row: Row[Any]) -> EpochRecord:
+    return EpochRecord(
+        row.job, row.number, to_datetime(row.started_at), to_datetime(row.committed_at), row.meta
+    )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.backend.lease import Leases
 
 
-class Values:
+class StoredValues:
     """Key-value state: a value is `bytes`, or anything that JSON can say.
 
     A write with a lease is fenced; one with a connection, of `Backend.transaction`, is part of what that commits.

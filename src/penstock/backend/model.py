@@ -97,7 +97,7 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
-class Epoch:
+class EpochRecord:
     """One epoch of a job: begun, and committed unless `committed_at` is None."""
 
     job: str

@@ -22,7 +22,7 @@ from penstock.state.scratch import Piece
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class VertexOwner:
     """Who needs an operator: a source, a view, or an index for look-ups in one of them."""
 
     kind: Literal["source", "view", "index"]
@@ -41,7 +41,7 @@ class Vertex:
     inputs: tuple[int, ...]
     nothing: Delta  # no rows of its output columns
     meaning: Meaning | None = None  # what the names of its states come from
-    owners: tuple[Owner, ...] = ()
+    owners: tuple[VertexOwner, ...] = ()
     timed: bool = False  # steps in every tick, because its output depends on the time
     contents: Contents | None = None  # all rows of its output, where it keeps them
     gave: bool = False  # whether it may have given a row; never saved: after a restore every vertex may have
@@ -53,11 +53,11 @@ class Failure:
     """Why somebody cannot have a step: an operator that he needs has failed, or one of `because`, whose rows he reads."""
 
     error: Exception
-    because: Owner | None = None
+    because: VertexOwner | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Stepped:
+class SteppedCircuit:
     """What one step did: the output of every vertex that changed, and the time spent per vertex.
 
     When some of the `optional` owners have failed, nothing has been stepped, and `failures` has all of them.
@@ -65,7 +65,7 @@ class Stepped:
 
     outputs: Mapping[int, Delta]
     seconds: Mapping[int, float]
-    failures: Mapping[Owner, Failure] = field(default_factory=dict)
+    failures: Mapping[VertexOwner, Failure] = field(default_factory=dict)
 
 
 class Circuit:
@@ -108,14 +108,14 @@ class Circuit:
                 waiting.extend(self.vertices[below].inputs)
         return list(seen)
 
-    def own(self, vertex_ids: Iterable[int], owner: Owner) -> None:
+    def own(self, vertex_ids: Iterable[int], owner: VertexOwner) -> None:
         """Note that somebody needs these vertices."""
         for vertex_id in vertex_ids:
             vertex = self.vertices[vertex_id]
             if owner not in vertex.owners:
                 vertex.owners = (*vertex.owners, owner)
 
-    def disown(self, owner: Owner, vertex_ids: Iterable[int] | None = None) -> list[int]:
+    def disown(self, owner: VertexOwner, vertex_ids: Iterable[int] | None = None) -> list[int]:
         """Note that somebody needs these vertices (default: all) no more; take those out that nobody needs, and return them."""
         for vertex_id in self.vertices if vertex_ids is None else vertex_ids:
             vertex = self.vertices[vertex_id]
@@ -146,7 +146,7 @@ class Circuit:
         for vertex_id in gone:
             del self.vertices[vertex_id]
 
-    def needed_without(self, owners: frozenset[Owner]) -> list[int]:
+    def needed_without(self, owners: frozenset[VertexOwner]) -> list[int]:
         """The vertices that somebody else than these owners needs."""
         return [
             vertex_id for vertex_id, vertex in self.vertices.items() if not owners.issuperset(vertex.owners)
@@ -158,9 +158,9 @@ class Circuit:
         tick: Tick,
         *,
         only: Iterable[int] | None = None,
-        optional: frozenset[Owner] = frozenset(),
+        optional: frozenset[VertexOwner] = frozenset(),
         outputs: dict[int, Delta] | None = None,
-    ) -> Stepped:
+    ) -> SteppedCircuit:
         """Step every dirty vertex once, or only some of them; `changes` are what vertices read from outside.
 
         `outputs` are those of vertices that this tick has stepped before, to which the new ones are added. Call `commit` or `rollback` afterwards. When it raises, it has rolled back already. The failure of a vertex that only
@@ -182,10 +182,10 @@ class Circuit:
         changes: Mapping[int, Delta],
         tick: Tick,
         *,
-        optional: frozenset[Owner] = frozenset(),
+        optional: frozenset[VertexOwner] = frozenset(),
         new: frozenset[int] | None = None,
         outputs: dict[int, Delta] | None = None,
-    ) -> Stepped:
+    ) -> SteppedCircuit:
         """Step only new vertices: they give their initial rows, and read all rows of older ones instead of a change.
 
         `new` are all that are new, when they are not filled at once, and `outputs` those of the ones that have been.
@@ -206,11 +206,11 @@ class Circuit:
         vertex_ids: Iterable[int],
         inputs_of: Callable[[int, Mapping[int, Delta]], list[Delta] | None],
         step: Callable[[Vertex, Sequence[Delta]], Delta],
-        optional: frozenset[Owner],
+        optional: frozenset[VertexOwner],
         outputs: dict[int, Delta],
-    ) -> Stepped:
+    ) -> SteppedCircuit:
         seconds: dict[int, float] = {}
-        failures: dict[Owner, Failure] = {}
+        failures: dict[VertexOwner, Failure] = {}
         try:
             for vertex_id in vertex_ids:
                 if failures and self._fails_with(vertex_id, failures):
@@ -236,15 +236,15 @@ class Circuit:
             raise
         if failures:
             self.rollback()
-            return Stepped({}, {}, failures)
+            return SteppedCircuit({}, {}, failures)
         self._gave.extend(outputs)
-        return Stepped(outputs, seconds)
+        return SteppedCircuit(outputs, seconds)
 
-    def _serves_only(self, vertex_id: int, owners: frozenset[Owner]) -> bool:
+    def _serves_only(self, vertex_id: int, owners: frozenset[VertexOwner]) -> bool:
         """Whether nobody else than these owners needs a vertex."""
         return bool(self.vertices[vertex_id].owners) and owners.issuperset(self.vertices[vertex_id].owners)
 
-    def _fails_with(self, vertex_id: int, failures: dict[Owner, Failure]) -> bool:
+    def _fails_with(self, vertex_id: int, failures: dict[VertexOwner, Failure]) -> bool:
         """Whether all who need a vertex have failed; whoever reads the rows of one that has failed is added to the failures."""
         vertex = self.vertices[vertex_id]
         for below in vertex.inputs:
@@ -380,7 +380,7 @@ def _locate(error: PenstockError, vertex: Vertex) -> None:
     error.where = ", ".join(parts)
 
 
-def _named(owners: Sequence[Owner]) -> list[str]:
+def _named(owners: Sequence[VertexOwner]) -> list[str]:
     """`view 'a'`, or `views 'a' and 'b'` for an operator that both use."""
     if len(owners) < 2:
         return [f"{owner.kind} '{owner.name}'" for owner in owners]

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from penstock.circuit.compile import Fragment
 from penstock.circuit.operation import Change, Changed, Images, Question
 from penstock.data.delta import Delta
-from penstock.state.part import Order, Part, RestoredPart
+from penstock.state.part import CheckpointOrder, CheckpointPart, RestoredPart
 
 # What of a change goes to each shard: rows by relation.
 Parts = Sequence[Mapping[str, Delta]]
@@ -50,7 +50,7 @@ class Executor(Protocol):
     def save(self) -> Sequence[Images]:
         """The states of all shards, and those of the driver. They stay what they are while changes go on."""
 
-    def stage(self, order: Order) -> Sequence[Part]:
+    def stage(self, order: CheckpointOrder) -> Sequence[CheckpointPart]:
         """What of the states of all shards and of the driver has changed since the checkpoint that an order builds on."""
 
     def continue_from(self, parts: Sequence[RestoredPart]) -> None:

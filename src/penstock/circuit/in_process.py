@@ -11,7 +11,7 @@ from penstock.circuit.message import dumps, loads
 from penstock.circuit.operation import Change, Changed, Images, Question
 from penstock.circuit.shard import Outbox, Phases, Shard
 from penstock.data.delta import Delta
-from penstock.state.part import Order, Part, RestoredPart
+from penstock.state.part import CheckpointOrder, CheckpointPart, RestoredPart
 
 
 class InProcess(Executor):
@@ -57,7 +57,7 @@ class InProcess(Executor):
     def save(self) -> Sequence[Images]:
         return [shard.save() for shard in self.all]
 
-    def stage(self, order: Order) -> Sequence[Part]:
+    def stage(self, order: CheckpointOrder) -> Sequence[CheckpointPart]:
         return [shard.stage_part(order) for shard in self.all]
 
     def continue_from(self, parts: Sequence[RestoredPart]) -> None:

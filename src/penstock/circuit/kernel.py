@@ -20,7 +20,7 @@ from penstock.circuit.state_key import StateKey
 from penstock.data.delta import Delta
 from penstock.data.tick import Tick
 from penstock.plan import node as plan
-from penstock.state.part import Order, Part, RestoredPart
+from penstock.state.part import CheckpointOrder, CheckpointPart, RestoredPart
 from penstock.state.scratch import Piece
 from penstock.state.state import Image
 
@@ -85,7 +85,7 @@ class Staging:
     """What a checkpoint gets of a kernel: states of this process, and parts with those of shards."""
 
     images: Mapping[StateKey, Image]
-    parts: Sequence[Part] = ()
+    parts: Sequence[CheckpointPart] = ()
 
 
 class Kernel(Protocol):
@@ -192,7 +192,7 @@ class Kernel(Protocol):
     def save(self) -> Mapping[StateKey, Image]:
         """All committed states by their names. They stay what they are while ticks go on, and can be read in another thread."""
 
-    def stage(self, order: Order) -> Staging:
+    def stage(self, order: CheckpointOrder) -> Staging:
         """All committed states for a checkpoint; those of shards without what the one before it has. Called between ticks; they are written while ticks go on."""
         return Staging(self.save())
 

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from penstock.circuit.circuit import Owner
+from penstock.circuit.circuit import VertexOwner
 from penstock.circuit.compile import Fragment
 from penstock.circuit.contents import PlanContents
 from penstock.circuit.kernel import Kernel, KernelSource, StaticRows, Stepped, Traced
@@ -48,7 +48,7 @@ class LocalKernel(Kernel):
 
     def add_source(self, source: KernelSource) -> None:
         added = SourceVertex(self._circuit, source)
-        self._circuit.own([added.vertex_id], Owner("source", source.name))
+        self._circuit.own([added.vertex_id], VertexOwner("source", source.name))
         self._sources[source.name] = added
         self._load([added.vertex_id])
 
@@ -81,10 +81,10 @@ class LocalKernel(Kernel):
         assert not readers, f"{name} is read by {readers}"
         self._relations.indexes.drop(name)
         if self._views.pop(name, None) is not None:
-            owner = Owner("view", name)
+            owner = VertexOwner("view", name)
         else:
             del self._sources[name]
-            owner = Owner("source", name)
+            owner = VertexOwner("source", name)
         self._relations.shared.forget(self._circuit.disown(owner))
 
     def recompute_always(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from penstock.circuit.circuit import Circuit, Owner
+from penstock.circuit.circuit import Circuit, VertexOwner
 from penstock.circuit.compile import Shared
 from penstock.circuit.retention import SourceVertex
 from penstock.circuit.state_key import Meaning
@@ -48,7 +48,7 @@ class Indexes:
 
     def drop(self, relation: str) -> None:
         """Forget the indexes of a relation."""
-        self._shared.forget(self._circuit.disown(Owner("index", relation)))
+        self._shared.forget(self._circuit.disown(VertexOwner("index", relation)))
         self._used.pop(relation, None)
 
     def _add(
@@ -68,7 +68,7 @@ class Indexes:
             contents=of_arrangement(arrangement),
         )
         added.append(index)
-        self._circuit.own(added, Owner("index", relation.name))
+        self._circuit.own(added, VertexOwner("index", relation.name))
         try:
             # The index neither gives initial rows nor reads the time.
             self._circuit.fill(added, {}, Tick(0, 0))
@@ -91,4 +91,4 @@ class Indexes:
         )
 
     def _forget(self, relation: str, vertex_ids: list[int]) -> None:
-        self._shared.forget(self._circuit.disown(Owner("index", relation), vertex_ids))
+        self._shared.forget(self._circuit.disown(VertexOwner("index", relation), vertex_ids))

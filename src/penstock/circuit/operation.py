@@ -16,7 +16,7 @@ from penstock.circuit.state_key import StateKey
 from penstock.data.delta import Delta
 from penstock.data.tick import Tick
 from penstock.plan.exchange import Exchanged
-from penstock.state.part import Order, RestoredPart
+from penstock.state.part import CheckpointOrder, RestoredPart
 from penstock.state.state import Image
 
 # Changes: those of a flow, in the order in which they come.
@@ -44,14 +44,14 @@ class Register:
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
+class DropRelation:
     """Take out a source or a view."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepCircuit:
     """Step the circuit without the views that have `failed`; those that are `optional` may fail."""
 
     tick: Tick
@@ -79,7 +79,7 @@ class EndLoad:
     """Sources and views that are added from now on are not saved ones."""
 
 
-Change = AddSource | Register | Drop | Step | Resume | Put | EndLoad
+Change = AddSource | Register | DropRelation | StepCircuit | Resume | Put | EndLoad
 
 
 # Questions, which change nothing.
@@ -116,10 +116,10 @@ class Save:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StageCheckpoint:
     """Note what a checkpoint gets, and give its bytes while changes go on."""
 
-    order: Order
+    order: CheckpointOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Ping:
     """Be there: a process that does nothing for a while is ended."""
 
 
-Question = ReadRows | Lookup | Size | Save | Stage | Continue | Ping
+Question = ReadRows | Lookup | Size | Save | StageCheckpoint | Continue | Ping
 
 
 # Answers.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from time import perf_counter
 
-from penstock.circuit.circuit import Circuit, Owner, Stepped
+from penstock.circuit.circuit import Circuit, SteppedCircuit, VertexOwner
 from penstock.circuit.compile import Fragment, Shared
 from penstock.circuit.kernel import ViewFailure
 from penstock.circuit.recursive import ViewCompiler
@@ -19,13 +19,13 @@ from penstock.plan.node import View
 
 def step_recomputing(
     relations: Relations, changes: Mapping[int, Delta], tick: Tick, optional: frozenset[str]
-) -> tuple[Stepped, dict[str, ViewFailure]]:
+) -> tuple[SteppedCircuit, dict[str, ViewFailure]]:
     """Step the sources, and every dirty view with the difference to its rows; optional views may fail."""
     sources = [entry.vertex_id for entry in relations.sources.values()]
     first = relations.circuit.step(changes, tick, only=_with_indexes(relations.circuit, sources))
     active = [entry for entry in relations.views.values() if not entry.suspended]
     stepped, failures = step_views(relations, active, first.outputs, tick, optional=optional)
-    return Stepped(stepped.outputs, {**first.seconds, **stepped.seconds}), failures
+    return SteppedCircuit(stepped.outputs, {**first.seconds, **stepped.seconds}), failures
 
 
 def step_views(
@@ -36,7 +36,7 @@ def step_views(
     *,
     optional: frozenset[str],
     all_dirty: bool = False,
-) -> tuple[Stepped, dict[str, ViewFailure]]:
+) -> tuple[SteppedCircuit, dict[str, ViewFailure]]:
     """Step views with the differences to their rows: those that read what has changed, or all."""
     circuit = relations.circuit
     outputs, seconds = dict(changed), dict[int, float]()
@@ -60,7 +60,7 @@ def step_views(
             vertex_ids = _with_indexes(circuit, [entry.vertex_id])
             outputs |= circuit.step({entry.vertex_id: difference}, tick, only=vertex_ids).outputs
             seconds[entry.vertex_id] = perf_counter() - started
-    return Stepped(outputs, seconds), failures
+    return SteppedCircuit(outputs, seconds), failures
 
 
 def rows_after(relations: Relations, entry: ViewVertex, outputs: Mapping[int, Delta], tick: Tick) -> Delta:
@@ -91,7 +91,7 @@ def recompute(
     }
     compiler = ViewCompiler(circuit, feeds, Shared(), fragment, added=list(feeds.values()), narrowed=narrowed)
     root = compiler.compile(view.root)
-    circuit.own(circuit.vertices, Owner("view", view.name))
+    circuit.own(circuit.vertices, VertexOwner("view", view.name))
     stepped = circuit.fill(compiler.added, {feeds[name]: delta for name, delta in rows.items()}, tick)
     if root not in stepped.outputs:
         return empty([column.type for column in circuit.vertices[root].nothing.columns])

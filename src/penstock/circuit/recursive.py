@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from penstock.circuit.circuit import Circuit, Stepped
+from penstock.circuit.circuit import Circuit, SteppedCircuit
 from penstock.circuit.compile import Compiler, Shared, types_of
-from penstock.circuit.state_key import Meaning, Names
+from penstock.circuit.state_key import Meaning, StateNames
 from penstock.circuit.time import depends_on_time
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, empty
@@ -69,7 +69,7 @@ class CircuitLevel:
         changes = {vertex_id: delta for vertex_id, delta in feeds.items() if len(delta)}
         return self._result(self.circuit.step(changes, tick))
 
-    def _result(self, stepped: Stepped) -> Delta:
+    def _result(self, stepped: SteppedCircuit) -> Delta:
         return consolidate(stepped.outputs.get(self.root) or self.nothing)
 
     def commit(self) -> None:
@@ -82,7 +82,7 @@ class CircuitLevel:
         self.circuit.maintain(fuel)
 
     def states(self) -> Iterator[tuple[str, State]]:
-        names = Names({})
+        names = StateNames({})
         for vertex in self.circuit.vertices.values():
             for role, state in vertex.operator.states():
                 assert vertex.meaning is not None, "a state without a name"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from penstock.circuit.circuit import Circuit, Owner, Stepped, Vertex
+from penstock.circuit.circuit import Circuit, SteppedCircuit, Vertex, VertexOwner
 from penstock.circuit.compile import Fragment, Shared, types_of
 from penstock.circuit.lookup import Indexes
 from penstock.circuit.recursive import ViewCompiler
 from penstock.circuit.retention import SourceVertex
-from penstock.circuit.state_key import Meaning, Names, StateKey, source_digest, view_digest
+from penstock.circuit.state_key import Meaning, StateKey, StateNames, source_digest, view_digest
 from penstock.functions.scalars import zone_ids
 from penstock.operators.base import Operator
 from penstock.operators.contents import Contents
@@ -90,7 +90,7 @@ class Relations:
         meaning = Meaning(scan(view.name, view.fields))
         vertex_id = compiler.add(output, (below,), view.fields, meaning=meaning, contents=output.contents())
         needed = self.circuit.reachable(vertex_id, until=frozenset(vertex_ids.values()))
-        self.circuit.own(needed, Owner("view", view.name))
+        self.circuit.own(needed, VertexOwner("view", view.name))
         return ViewVertex(view, vertex_id, output, plan.scanned(view.root), fragment)
 
     def stored(self, view: plan.View, fragment: Fragment, *, suspended: bool = False) -> ViewVertex:
@@ -101,16 +101,16 @@ class Relations:
         vertex_id = self.circuit.add(
             output, (), types_of(view.fields), meaning=meaning, contents=output.contents()
         )
-        self.circuit.own([vertex_id], Owner("view", view.name))
+        self.circuit.own([vertex_id], VertexOwner("view", view.name))
         return ViewVertex(view, vertex_id, output, plan.scanned(view.root), fragment, suspended)
 
     def remove(self, view: str, *, but: Iterable[int] = ()) -> None:
         """Take out the vertices that only this view needs, except for some."""
         needed = frozenset(but)
         others = [vertex_id for vertex_id in self.circuit.vertices if vertex_id not in needed]
-        self.shared.forget(self.circuit.disown(Owner("view", view), others))
+        self.shared.forget(self.circuit.disown(VertexOwner("view", view), others))
 
-    def seconds(self, stepped: Stepped) -> dict[str, float]:
+    def seconds(self, stepped: SteppedCircuit) -> dict[str, float]:
         """The time of every relation: an operator that several views need counts for each of them."""
         seconds: dict[str, float] = {}
         for vertex_id, spent in stepped.seconds.items():
@@ -124,8 +124,8 @@ class Relations:
         """Yield the states of operators with their names, also when two have the same; `own` is a view that is not here yet."""
         digests = self._digests()
         if own is not None:
-            digests[own.name] = view_digest(Names(digests), own.view, suspended=own.suspended)
-        names = Names(digests)
+            digests[own.name] = view_digest(StateNames(digests), own.view, suspended=own.suspended)
+        names = StateNames(digests)
         for vertex_id in vertex_ids:
             vertex = self.circuit.vertices[vertex_id]
             for role, state in vertex.operator.states():
@@ -141,7 +141,7 @@ class Relations:
             for name, entry in self.sources.items()
         }
         for name, entry in self.views.items():
-            digests[name] = view_digest(Names(digests), entry.view, suspended=entry.suspended)
+            digests[name] = view_digest(StateNames(digests), entry.view, suspended=entry.suspended)
         return digests
 
 

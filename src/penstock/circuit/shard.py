@@ -19,7 +19,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from penstock.circuit.budget import MemoryBudget
-from penstock.circuit.circuit import Owner, Stepped
+from penstock.circuit.circuit import SteppedCircuit, VertexOwner
 from penstock.circuit.compile import Fragment, types_of
 from penstock.circuit.kernel import KernelSource, ViewFailure
 from penstock.circuit.local import LocalKernel
@@ -28,7 +28,7 @@ from penstock.circuit.operation import (
     Change,
     Changed,
     Continue,
-    Drop,
+    DropRelation,
     EndLoad,
     Lookup,
     Ping,
@@ -39,8 +39,8 @@ from penstock.circuit.operation import (
     Resume,
     Save,
     Size,
-    Stage,
-    Step,
+    StageCheckpoint,
+    StepCircuit,
     ViewsFailed,
 )
 from penstock.circuit.recursive import ViewCompiler
@@ -61,7 +61,7 @@ from penstock.operators.placed import Elsewhere, Part, no_positions
 from penstock.plan import node as plan
 from penstock.plan.exchange import RunsOn
 from penstock.state.limits import LIMITS
-from penstock.state.part import Order, PartWriter, RestoredPart, StagedPart
+from penstock.state.part import CheckpointOrder, PartWriter, RestoredPart, StagedPart
 from penstock.state.scratch import using
 from penstock.state.state import Image
 
@@ -180,9 +180,9 @@ class Shard(LocalKernel):
                 return self._add(change)
             case Register():
                 return self._register(change, rows, fragment or _elsewhere)
-            case Drop():
+            case DropRelation():
                 return self._drop(change)
-            case Step():
+            case StepCircuit():
                 return self._step(change, rows)
             case Resume():
                 return self._resume(change)
@@ -205,7 +205,7 @@ class Shard(LocalKernel):
         vertex_id = self._relations.vertex_id(name)
         return self._circuit.vertices[vertex_id].gave or not list(self._relations.states([vertex_id]))
 
-    def _drop(self, change: Drop) -> Phases:
+    def _drop(self, change: DropRelation) -> Phases:
         yield self._changed()
         self.drop(change.name)
         self._copied.discard(change.name)
@@ -311,7 +311,7 @@ class Shard(LocalKernel):
         yield self._changed()
         return entry
 
-    def _step(self, change: Step, rows: Mapping[str, Delta]) -> Phases:
+    def _step(self, change: StepCircuit, rows: Mapping[str, Delta]) -> Phases:
         self._read = {}
         if self._budget is not None:
             self._budget.require(self)
@@ -336,7 +336,7 @@ class Shard(LocalKernel):
                 for name in rows
                 if len(self._sources[name].operator.missing)
             }
-            yield self._changed(by_name, missing, self._relations.seconds(Stepped(outputs, seconds)))
+            yield self._changed(by_name, missing, self._relations.seconds(SteppedCircuit(outputs, seconds)))
         except BaseException:
             self.rollback()
             raise
@@ -367,7 +367,7 @@ class Shard(LocalKernel):
             }
             self._changed_views = new
             by_name = {name: consolidate(delta) for name, delta in changes.items()}
-            yield self._changed(by_name, {}, self._relations.seconds(Stepped(outputs, seconds)))
+            yield self._changed(by_name, {}, self._relations.seconds(SteppedCircuit(outputs, seconds)))
         except BaseException:
             self.rollback()
             raise
@@ -402,7 +402,7 @@ class Shard(LocalKernel):
         vertex_ids: Iterable[int],
         fed: dict[int, Delta],
         tick: Tick,
-        optional: frozenset[Owner],
+        optional: frozenset[VertexOwner],
         outputs: dict[int, Delta],
         new: Sequence[int] | None = None,
     ) -> Generator[Outbox | Changed, Inbox | bool | None, dict[int, float]]:
@@ -489,7 +489,7 @@ class Shard(LocalKernel):
         if images:
             self._read = images
 
-    def stage_part(self, order: Order) -> StagedPart:
+    def stage_part(self, order: CheckpointOrder) -> StagedPart:
         """The states of this shard for a checkpoint; called between ticks."""
         writer = self._writers.setdefault(order.folder, PartWriter())
         return writer.stage(order, self._named(self.save()), self.number)
@@ -530,7 +530,7 @@ class Shard(LocalKernel):
                 if question.hidden:
                     return self.matching(question.name, question.columns, question.values)
                 return self.lookup(question.name, question.columns, question.values)
-            case Stage():
+            case StageCheckpoint():
                 raise AssertionError("whoever runs the shard gives the bytes")
 
 
@@ -560,8 +560,8 @@ def _elsewhere(node: plan.Spark) -> tuple[Operator, bool]:
     return Elsewhere(types_of(node.fields)), False
 
 
-def _owners(views: Iterable[str]) -> frozenset[Owner]:
-    return frozenset(Owner("view", name) for name in views)
+def _owners(views: Iterable[str]) -> frozenset[VertexOwner]:
+    return frozenset(VertexOwner("view", name) for name in views)
 
 
 def _counts(delta: Delta) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from penstock.circuit.operation import (
     AddSource,
     Change,
     Changed,
-    Drop,
+    DropRelation,
     Lookup,
     Put,
     Question,
@@ -30,7 +30,7 @@ from penstock.circuit.operation import (
     Register,
     Resume,
     Size,
-    Step,
+    StepCircuit,
     ViewsFailed,
 )
 from penstock.circuit.retention import first_columns
@@ -52,7 +52,7 @@ from penstock.plan.distribution import (
     view_distribution,
 )
 from penstock.plan.exchange import exchanged
-from penstock.state.part import Order, RestoredPart
+from penstock.state.part import CheckpointOrder, RestoredPart
 from penstock.state.scratch import Piece
 from penstock.state.state import Image
 
@@ -153,7 +153,7 @@ class ShardedKernel(Kernel):
     def drop(self, name: str) -> None:
         readers = [view.view.name for view in self._views.values() if name in view.reads]
         assert not readers, f"{name} is read by {readers}"
-        self._executor.note(Drop(name))
+        self._executor.note(DropRelation(name))
         self._views.pop(name, None)
         self._sources.pop(name, None)
         self._statics.discard(name)
@@ -179,7 +179,7 @@ class ShardedKernel(Kernel):
         failures: dict[str, ViewFailure] = {}
         while True:
             try:
-                results = self._change(Step(tick, optional, frozenset(failures)), parts)
+                results = self._change(StepCircuit(tick, optional, frozenset(failures)), parts)
             except ViewsFailed as failed:
                 active = {name: view.reads for name, view in self._views.items() if not view.suspended}
                 failures = with_readers({**failures, **failed.failures}, active)
@@ -394,7 +394,7 @@ class ShardedKernel(Kernel):
     def _layout(self) -> Image:
         return Image(values={"shards": self._shards, "relations": [*self._sources, *self._views]})
 
-    def stage(self, order: Order) -> Staging:
+    def stage(self, order: CheckpointOrder) -> Staging:
         return Staging({_LAYOUT: self._layout()}, self._executor.stage(order))
 
     def continue_from(self, part: Callable[[Collection[StateKey]], RestoredPart]) -> None:

@@ -76,7 +76,7 @@ class Meaning:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class StateNames:
     """Makes names; `relations` has the digest of every source, static table and view that a plan may scan."""
 
     relations: Mapping[str, str]
@@ -115,7 +115,7 @@ def source_digest(name: str, columns: plan.Fields, primary_key: tuple[int, ...])
     return digest(["source", name, codec.encode(columns), list(primary_key)])
 
 
-def view_digest(names: Names, view: plan.View, *, suspended: bool = False) -> str:
+def view_digest(names: StateNames, view: plan.View, *, suspended: bool = False) -> str:
     """The digest of a view. The rows of a suspended one are its own: another view of the same plan may have gone on."""
     kind = ["suspended", view.name] if suspended else ["view"]
     return digest([*kind, names.node(view.root), view.visible])

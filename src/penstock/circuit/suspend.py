@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.circuit.circuit import Owner, Stepped
+from penstock.circuit.circuit import SteppedCircuit, VertexOwner
 from penstock.circuit.kernel import ViewFailure
 from penstock.circuit.relations import Relations, ViewVertex
 from penstock.data.consolidate import consolidate
@@ -29,7 +29,7 @@ class Resumed:
 
 def step_without_failed(
     relations: Relations, changes: Mapping[int, Delta], tick: Tick, optional: frozenset[str]
-) -> tuple[Stepped, dict[str, ViewFailure]]:
+) -> tuple[SteppedCircuit, dict[str, ViewFailure]]:
     """Step the circuit; when optional views fail, step it again without them."""
     circuit = relations.circuit
     failures: dict[str, ViewFailure] = {}
@@ -112,7 +112,7 @@ def _remove_new(relations: Relations, views: Collection[str]) -> None:
 
 def _fill(
     relations: Relations, added: Sequence[int], views: Mapping[str, Collection[str]], tick: Tick
-) -> tuple[Stepped, dict[str, ViewFailure]]:
+) -> tuple[SteppedCircuit, dict[str, ViewFailure]]:
     """Fill the new vertices of views, of which is known what each reads; those of views that fail are taken out."""
     failures: dict[str, ViewFailure] = {}
     while True:
@@ -128,11 +128,11 @@ def _difference(rows: Delta | None, last: Delta) -> Delta:
     return -last if rows is None else consolidate(concat([rows, -last]))
 
 
-def _owners(views: Iterable[str]) -> frozenset[Owner]:
-    return frozenset(Owner("view", name) for name in views)
+def _owners(views: Iterable[str]) -> frozenset[VertexOwner]:
+    return frozenset(VertexOwner("view", name) for name in views)
 
 
-def _view_failures(stepped: Stepped) -> dict[str, ViewFailure]:
+def _view_failures(stepped: SteppedCircuit) -> dict[str, ViewFailure]:
     """The views that failed in a step of the circuit."""
     return {
         owner.name: ViewFailure(failure.error, None if failure.because is None else failure.because.name)

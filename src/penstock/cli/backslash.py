@@ -24,7 +24,7 @@ COMMANDS = ("\\d", "\\output", "\\limit", "\\timing", "\\?", "\\q")
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
+class BackslashAction:
     """What a backslash command asks for: a statement to run, something to say, other printing, or the end."""
 
     printing: Printing
@@ -33,7 +33,7 @@ class Meaning:
     leave: bool = False
 
 
-def interpret(line: str, printing: Printing) -> Meaning:
+def interpret(line: str, printing: Printing) -> BackslashAction:
     """Read a backslash command.
 
     >>> interpret("\\\\d orders", Printing()).statement
@@ -43,14 +43,14 @@ def interpret(line: str, printing: Printing) -> Meaning:
     argument = argument.strip()
     match command.lower():
         case "\\q" | "\\quit" | "\\exit":
-            return Meaning(printing, leave=True)
+            return BackslashAction(printing, leave=True)
         case "\\?" | "\\h" | "\\help":
-            return Meaning(printing, say=HELP)
+            return BackslashAction(printing, say=HELP)
         case "\\d":
-            return Meaning(printing, statement=_describe(argument))
+            return BackslashAction(printing, statement=_describe(argument))
         case "\\timing":
             changed = replace(printing, summary=not printing.summary)
-            return Meaning(changed, say=f"timing is {'on' if changed.summary else 'off'}")
+            return BackslashAction(changed, say=f"timing is {'on' if changed.summary else 'off'}")
         case "\\output" | "\\o":
             return _output(argument, printing)
         case "\\limit":
@@ -70,7 +70,7 @@ def _describe(argument: str) -> str:
     return f"DESCRIBE TABLE {argument}"
 
 
-def _output(argument: str, printing: Printing) -> Meaning:
+def _output(argument: str, printing: Printing) -> BackslashAction:
     choices = [Format.TABLE.value, Format.JSON.value, Format.CSV.value]
     if argument not in choices:
         raise ConfigError(
@@ -78,15 +78,15 @@ def _output(argument: str, printing: Printing) -> Meaning:
             code="USAGE",
             hint=f"\\output {'|'.join(choices)}",
         )
-    return Meaning(replace(printing, output=Format(argument)), say=f"rows are printed as {argument}")
+    return BackslashAction(replace(printing, output=Format(argument)), say=f"rows are printed as {argument}")
 
 
-def _limit(argument: str, printing: Printing) -> Meaning:
+def _limit(argument: str, printing: Printing) -> BackslashAction:
     if not argument.isdecimal():
         raise ConfigError(
             f"'{argument}' is not a number of rows", code="USAGE", hint="\\limit 100, or 0 for all"
         )
-    return Meaning(
+    return BackslashAction(
         replace(printing, limit=int(argument)),
         say=f"at most {argument} rows" if int(argument) else "all rows",
     )

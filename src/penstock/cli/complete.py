@@ -1,6 +1,6 @@
 """What could come next in a half-typed statement: keywords, tables, columns, functions, and files inside quotes.
 
-The words come from a `Names`, which asks the session in a background thread and never makes the prompt wait.
+The words come from a `CompletionNames`, which asks the session in a background thread and never makes the prompt wait.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Candidate:
 
 
 @dataclass(slots=True)
-class Names:
+class CompletionNames:
     """The tables, columns and functions of a session, as far as they are known."""
 
     tables: tuple[str, ...] = ()
@@ -47,10 +47,10 @@ class Names:
     columns: Callable[[str], tuple[str, ...]] = field(default=lambda _: ())
 
 
-def candidates(before: str, names: Names, after: str = "") -> Iterator[Candidate]:
+def candidates(before: str, names: CompletionNames, after: str = "") -> Iterator[Candidate]:
     """The words that fit behind the text before the cursor, the likeliest first.
 
-    >>> [candidate.text for candidate in candidates("SELECT * FRO", Names())]
+    >>> [candidate.text for candidate in candidates("SELECT * FRO", CompletionNames())]
     ['FROM']
     """
     lexed = list(tokens(before))
@@ -96,7 +96,9 @@ def relations(words: list[Token]) -> dict[str, str]:
     return result
 
 
-def _ordered(words: list[Token], names: Names, aliases: dict[str, str]) -> Iterator[tuple[str, str]]:
+def _ordered(
+    words: list[Token], names: CompletionNames, aliases: dict[str, str]
+) -> Iterator[tuple[str, str]]:
     before = words[-1] if words else None
     if before is not None and before.text == "." and len(words) > 1:
         owner = words[-2].text.strip("`")
@@ -143,11 +145,11 @@ def _paths(typed: str) -> Iterator[Candidate]:
             yield Candidate(entry.name + folder_mark, "folder" if folder_mark else "file", len(start))
 
 
-class Catalog:
+class NameReader:
     """Reads the names from a session in the background, again after each statement."""
 
     def __init__(self) -> None:
-        self.names = Names(columns=self._columns_of)
+        self.names = CompletionNames(columns=self._columns_of)
         self._spark: SparkSession | None = None
         self._columns: dict[str, tuple[str, ...]] = {}
         self._lock = threading.Lock()

@@ -220,9 +220,9 @@ class _Above(io.TextIOBase):
     def write(self, text: str) -> int:
         """Write the lines that are complete."""
         with self._lock:
-            whole, newline, self._begun = f"{self._begun}{text}".rpartition("\n")
+            lines, newline, self._begun = f"{self._begun}{text}".rpartition("\n")
         if newline:
-            self._table.write_above(whole + newline, self._stream)
+            self._table.write_above(lines + newline, self._stream)
         return len(text)
 
     def end(self) -> None:

@@ -126,7 +126,7 @@ def show(error: Exception, *, debug: bool = False) -> int:
     if debug:
         import traceback
 
-        error.__suppress_context__ = False  # what Spark said is left out only as long as nobody asks
+        error.__suppress_context__ = False  # the error of Spark is left out only without --debug
         # An error is without secrets; what it came from is as others raised it.
         print(_hide_from_trace("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     if not isinstance(error, PenstockError):
@@ -209,7 +209,7 @@ def _run(words: list[str]) -> int:
 
 
 def _boot_early(words: list[str]) -> None:
-    """Let Spark's JVM boot while this process still imports what the command needs: a tenth of the whole start."""
+    """Let Spark boot while this process still imports what the command needs: a fifth of the whole start."""
     if not words or words[0] not in STARTS_SPARK + READS_PIPELINE:
         return
     if any(word.startswith(CHANGES_START) for word in words[1:]):
@@ -221,7 +221,7 @@ def _boot_early(words: list[str]) -> None:
     # Whatever is wrong with the settings, the command itself will say.
     with suppress(PenstockError):
         settings = config.load()
-        if not settings.connectors:
+        if not settings.connectors and not settings.catalogs:
             session.prepare(settings)
 
 

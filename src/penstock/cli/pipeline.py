@@ -30,6 +30,12 @@ Yes = Annotated[
         "--yes", "-y", help="Go on when the pipeline has changed and rows of its state would be lost."
     ),
 ]
+Moved = Annotated[
+    bool,
+    typer.Option(
+        "--moved", help="Go on with the state of another file of this name, whose place this one has taken."
+    ),
+]
 
 CONNECTORS: Mapping[str, str] = {"iceberg": "iceberg"}
 """The connectors that Spark must be started with, by the types of nodes; others are added when a node needs them."""
@@ -49,7 +55,9 @@ def pipeline_session(
     spec: PipelineSpec, *, conf: Mapping[str, str], master: str | None, connectors: tuple[str, ...]
 ) -> Iterator[Session]:
     """A session for a pipeline, with the connectors that its nodes need."""
-    import penstock.pipeline.run  # noqa: F401  # while the JVM boots
+    import penstock.pipeline.run
+    import penstock.streaming.queries
+    import penstock.streaming.reader  # noqa: F401  # all of them while the JVM boots
     from penstock.cli.process import embedded
     from penstock.spark.redaction import redact
 
@@ -66,9 +74,9 @@ def pipeline_session(
         error.hide(partial(hide, secrets=spec.secrets))
         raise
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
-        safe = hide(said, spec.secrets)
-        if safe == said:
+        message = f"{type(error).__name__}: {error}"
+        safe = hide(message, spec.secrets)
+        if safe == message:
             raise
         raise InternalError(safe) from None
 
@@ -76,7 +84,9 @@ def pipeline_session(
 def losses(changes: Sequence[NodeChange]) -> str:
     """Which rows a changed pipeline would lose, in words; empty when none."""
     return "; ".join(
-        f"{one.node}{f' ({one.reason})' if one.reason else ''}" for one in changes if one.loses_rows
+        f"{change.node}{f' ({change.reason})' if change.reason else ''}"
+        for change in changes
+        if change.loses_rows
     )
 
 

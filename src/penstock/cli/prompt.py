@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.backslash import COMMANDS
-from penstock.cli.complete import Names, candidates
+from penstock.cli.complete import CompletionNames, candidates
 from penstock.sql.lexer import is_complete
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 
-def make_prompt(history: Path, names: Names, **streams: Any) -> PromptSession[str]:
+def make_prompt(history: Path, names: CompletionNames, **streams: Any) -> PromptSession[str]:
     """Make the prompt; `streams` are prompt_toolkit's own input and output, for tests."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.history import FileHistory
@@ -65,7 +65,7 @@ def _keys() -> KeyBindings:
     return keys
 
 
-def _completer(names: Names) -> Completer:
+def _completer(names: CompletionNames) -> Completer:
     from prompt_toolkit.completion import Completer, Completion
     from prompt_toolkit.document import Document
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.data.batch import WEIGHT
+from penstock.data.operation import WEIGHT
 from penstock.data.rows import to_arrow
 from penstock.data.schema import to_arrow_field
 from penstock.errors import ConfigError, DataError

@@ -17,7 +17,7 @@ DIM, PLAIN = "\033[2m", "\033[0m"
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TableLayout:
     """How a table looks: the width of each column, on which side it is aligned, and what the terminal allows."""
 
     names: tuple[str, ...]
@@ -67,7 +67,7 @@ class Layout:
 
 def plan(
     names: Sequence[str], rows: Sequence[Sequence[Any]], *, terminal: int | None = None, color: bool = False
-) -> Layout:
+) -> TableLayout:
     """Choose the layout from the first rows; without a terminal nothing is cut."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
     natural = [
@@ -81,7 +81,7 @@ def plan(
         room = terminal - 3 * (len(natural) - 1) - 2
         widths = shrink(natural, room)
         vertical = sum(widths) > room
-    return Layout(shown, tuple(widths), right, terminal, color, vertical)
+    return TableLayout(shown, tuple(widths), right, terminal, color, vertical)
 
 
 def shrink(widths: Sequence[int], room: int) -> list[int]:

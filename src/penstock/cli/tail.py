@@ -13,7 +13,7 @@ POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class JobLog:
     """The log of a job; it is read for as long as `follow` says so, or once."""
 
     job: str
@@ -21,7 +21,7 @@ class Log:
     follow: Callable[[], bool] | None = None
 
 
-def read(logs: Sequence[Log], lines: int | None = None) -> Iterator[bytes]:
+def read(logs: Sequence[JobLog], lines: int | None = None) -> Iterator[bytes]:
     """The last lines of each file, or all, then what is appended; of several files with the name of the job before each part.
 
     A file that was cut or replaced meanwhile, as log rotation does, is read from its beginning.
@@ -52,7 +52,7 @@ def read(logs: Sequence[Log], lines: int | None = None) -> Iterator[bytes]:
 class _File:
     """A log that is open, and how far it has been read."""
 
-    def __init__(self, log: Log, lines: int | None) -> None:
+    def __init__(self, log: JobLog, lines: int | None) -> None:
         self.log = log
         self._file = log.path.open("rb")
         if lines is not None:

@@ -11,13 +11,13 @@ import pyarrow.compute as pc
 
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, Weights
+from penstock.data.operation import WEIGHT
 from penstock.data.rows import to_arrow
 from penstock.errors import DataError, suggest
 
 if TYPE_CHECKING:
     import polars
 
-WEIGHT = "_weight"
 INSERT_OPS = frozenset(
     {"c", "r", "i", "u", "create", "read", "insert", "update", "+i", "+u", "update_postimage"}
 )

@@ -23,7 +23,7 @@ _UNITS = {"timestamp": 1_000.0, "timestamp_ntz": 1_000.0, "date": 1 / 86_400_000
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 
 
-class Side(Protocol):
+class JoinInput(Protocol):
     """A source or view of the flow, as one side of the join."""
 
     @property
@@ -37,8 +37,8 @@ class Side(Protocol):
 
 def asof_view(
     name: str,
-    left: Side,
-    right: Side,
+    left: JoinInput,
+    right: JoinInput,
     *,
     left_time: str,
     right_time: str,
@@ -52,23 +52,26 @@ def asof_view(
     one_of("direction", direction, DIRECTIONS)
     one_of("how", how, KINDS)
     pairs = [
-        (one, one) if isinstance(one, str) else tuple(one) for one in ([by] if isinstance(by, str) else by)
+        (entry, entry) if isinstance(entry, str) else tuple(entry)
+        for entry in ([by] if isinstance(by, str) else by)
     ]
-    keys = [(_position(left, one), _position(right, other)) for one, other in pairs]
+    keys = [
+        (_position(left, left_column), _position(right, right_column)) for left_column, right_column in pairs
+    ]
     times = (_position(left, left_time), _position(right, right_time))
-    for one, other in (*keys, times):
-        _same_type(left, one, right, other)
-    wanted = _columns(right, [other for _, other in keys], columns)
+    for left_at, right_at in (*keys, times):
+        _same_type(left, left_at, right, right_at)
+    wanted = _columns(right, [right_at for _, right_at in keys], columns)
     # The right side is read by what is compared and what is shown, nothing else.
-    read = tuple(dict.fromkeys([*(other for _, other in keys), times[1], *wanted.values()]))
+    read = tuple(dict.fromkeys([*(right_at for _, right_at in keys), times[1], *wanted.values()]))
     scans = (_scan(left, tuple(range(len(left.fields)))), _scan(right, read))
     outer = how == "left"
     matched = tuple(plan.Field(field.name, field.type, field.nullable or outer) for field in scans[1].fields)
     joined = plan.Asof(
         (*left.fields, *matched),
         *scans,
-        tuple(one for one, _ in keys),
-        tuple(read.index(other) for _, other in keys),
+        tuple(left_at for left_at, _ in keys),
+        tuple(read.index(right_at) for _, right_at in keys),
         times[0],
         read.index(times[1]),
         _literal(direction),
@@ -77,7 +80,7 @@ def asof_view(
     )
     shown = [*range(len(left.fields)), *(len(left.fields) + read.index(at) for at in wanted.values())]
     names = [*(field.name for field in left.fields), *wanted]
-    double = next((one for one in names if names.count(one) > 1), None)
+    double = next((column for column in names if names.count(column) > 1), None)
     if double is not None:
         raise ConfigError(
             f"the view would have two columns '{double}'",
@@ -86,8 +89,8 @@ def asof_view(
             hint=f"choose and name the columns of the right side: columns={{'{right.name}_{double}': '{double}'}}",
         )
     fields = tuple(
-        plan.Field(one, joined.fields[at].type, joined.fields[at].nullable)
-        for one, at in zip(names, shown, strict=True)
+        plan.Field(column, joined.fields[at].type, joined.fields[at].nullable)
+        for column, at in zip(names, shown, strict=True)
     )
     expressions = tuple(
         Column(at, joined.fields[at].type, joined.fields[at].nullable, joined.fields[at].name) for at in shown
@@ -99,16 +102,16 @@ def _literal(direction: str) -> Literal["backward", "forward", "nearest"]:
     return "backward" if direction == "backward" else "forward" if direction == "forward" else "nearest"
 
 
-def _position(side: Side, column: str) -> int:
+def _position(side: JoinInput, column: str) -> int:
     return position(column, [field.name for field in side.fields], of=f"'{side.name}'")
 
 
-def _scan(side: Side, columns: tuple[int, ...]) -> plan.Scan:
+def _scan(side: JoinInput, columns: tuple[int, ...]) -> plan.Scan:
     return plan.Scan(tuple(side.fields[at] for at in columns), side.name, columns)
 
 
-def _same_type(left: Side, one: int, right: Side, other: int) -> None:
-    a, b = left.fields[one], right.fields[other]
+def _same_type(left: JoinInput, left_at: int, right: JoinInput, right_at: int) -> None:
+    a, b = left.fields[left_at], right.fields[right_at]
     require_comparable((a, b), of="an ASOF join")
     if kernel_type(a.type) != kernel_type(b.type):
         raise ConfigError(
@@ -119,7 +122,7 @@ def _same_type(left: Side, one: int, right: Side, other: int) -> None:
 
 
 def _columns(
-    right: Side, keys: Sequence[int], columns: Sequence[str] | Mapping[str, str] | None
+    right: JoinInput, keys: Sequence[int], columns: Sequence[str] | Mapping[str, str] | None
 ) -> dict[str, int]:
     """The right columns that the view shows, by the name they have there."""
     if columns is None:

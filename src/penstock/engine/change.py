@@ -20,7 +20,7 @@ from penstock.engine.session_flow import SessionFlow
 from penstock.engine.summary import StepSummary
 from penstock.errors import PenstockError, SqlError, suggest
 from penstock.spark.arrow import to_arrow
-from penstock.spark.assignment import Target, assigned
+from penstock.spark.assignment import AssignedColumn, assigned
 from penstock.spark.errors import analyzed, translate
 from penstock.spark.flow_table import numbered_frame, with_char_lengths
 from penstock.sql.excerpt import excerpt, moved
@@ -110,7 +110,7 @@ def _deleted(
         query = _edited(text, edits)
         with _inside(query, text):
             frame = session.sql(query.sql, args)
-        numbers = _rows(session, query, frame, [Target(NUMBER, "bigint")], text)
+        numbers = _rows(session, query, frame, [AssignedColumn(NUMBER, "bigint")], text)
     return DeltaBatch.deletes(stored.take(numbers.column(0)))
 
 
@@ -124,7 +124,7 @@ def _updated(
         query = _edited(text, tuple(_update_edits(statement, table)))
         with _inside(query, text):
             frame = session.sql(query.sql, args)
-        changed = _rows(session, query, frame, [Target(NUMBER, "bigint"), *columns], text)
+        changed = _rows(session, query, frame, [AssignedColumn(NUMBER, "bigint"), *columns], text)
     old = stored.take(changed.column(0))
     new = old
     for position, target in enumerate(columns, start=1):
@@ -144,7 +144,9 @@ def _update_edits(statement: Update, table: str) -> Iterator[tuple[int, int, str
         yield assignment.end, assignment.end, f" AS `_penstock_value_{number}`"
 
 
-def _assigned_column(column: Name, targets: dict[str, Target], source: str, text: str) -> Target:
+def _assigned_column(
+    column: Name, targets: dict[str, AssignedColumn], source: str, text: str
+) -> AssignedColumn:
     # o.amount and orders.amount are columns of the target, too.
     name = column.text if registered(column.text, targets) else column.text.rpartition(".")[2]
     return _target(name, targets, source, column, text)
@@ -178,16 +180,18 @@ def _edited(text: str, edits: tuple[tuple[int, int, str], ...]) -> Rewritten:
 # Columns, rows and errors
 
 
-def _targets(flow: SessionFlow, source: str) -> dict[str, Target]:
+def _targets(flow: SessionFlow, source: str) -> dict[str, AssignedColumn]:
     """The columns of a source by name."""
     fields = flow.relations()[source]
     return {
-        field.name: Target(field.name, kind)
+        field.name: AssignedColumn(field.name, kind)
         for field, kind in zip(fields, flow.column_kinds(source), strict=True)
     }
 
 
-def _target(name: str, targets: dict[str, Target], source: str, at: Name, text: str) -> Target:
+def _target(
+    name: str, targets: dict[str, AssignedColumn], source: str, at: Name, text: str
+) -> AssignedColumn:
     spelled = registered(name, targets)
     if spelled is None:
         raise SqlError(
@@ -200,7 +204,7 @@ def _target(name: str, targets: dict[str, Target], source: str, at: Name, text: 
 
 
 def _rows(
-    session: Session, query: Rewritten, frame: DataFrame, targets: Sequence[Target], text: str
+    session: Session, query: Rewritten, frame: DataFrame, targets: Sequence[AssignedColumn], text: str
 ) -> pa.Table:
     """The rows of a query as columns of the source."""
     with _inside(query, text):

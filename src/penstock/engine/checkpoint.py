@@ -13,14 +13,14 @@ from penstock.engine import definition
 from penstock.engine.graph import Graph
 from penstock.engine.seal import Seal
 from penstock.errors import StateError
-from penstock.state.checkpoint import Catalog, CheckpointFolder, Manifest, Staged
+from penstock.state.checkpoint import Catalog, CheckpointFolder, Manifest, StagedCheckpoint
 from penstock.state.files import Files
 from penstock.state.part import RestoredPart
 from penstock.state.state import Image
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedFlow:
     """A checkpoint that was read: what it says of the flow, and the states by their names."""
 
     manifest: Manifest
@@ -51,7 +51,7 @@ class FlowCheckpoints:
         """Their folder as users write it."""
         return self._folder.location
 
-    def stage(self, graph: Graph, name: str | None, **more: Any) -> Staged:
+    def stage(self, graph: Graph, name: str | None, **more: Any) -> StagedCheckpoint:
         """Note everything that a checkpoint of the flow as it is now needs; called between ticks, and followed by `write`."""
         flow = {
             "definition": self._seal.sealed_text(definition.dumps(graph, name)),
@@ -62,7 +62,7 @@ class FlowCheckpoints:
         staging = graph.kernel.stage(order)
         return self._folder.stage(flow, _named(staging.images), order=order, parts=staging.parts)
 
-    def write(self, staged: Staged, *, keep: int | None = None) -> int:
+    def write(self, staged: StagedCheckpoint, *, keep: int | None = None) -> int:
         """Write a checkpoint and return its number; ticks may go on meanwhile. The newest `keep` stay, or all."""
         return self._folder.write(staged, keep=keep).number
 
@@ -74,16 +74,16 @@ class FlowCheckpoints:
         """The checkpoints that are there, the newest last."""
         return self._folder.names()
 
-    def read(self, name: str) -> Saved:
+    def read(self, name: str) -> SavedFlow:
         """A checkpoint; StateError when it is damaged."""
         manifest = self._folder.read(name)
         if "definition" in manifest.flow:
             opened = self._seal.opened_text(manifest.flow["definition"])
             manifest = replace(manifest, flow={**manifest.flow, "definition": opened})
         images = {StateKey.from_json(key): image for key, image in self._folder.images(manifest).items()}
-        return Saved(manifest, images)
+        return SavedFlow(manifest, images)
 
-    def newest(self) -> Saved | None:
+    def newest(self) -> SavedFlow | None:
         """The newest checkpoint, None when there is none; StateError when it is damaged."""
         names = self.names()
         return self.read(names[-1]) if names else None
@@ -100,7 +100,7 @@ class FlowCheckpoints:
         """What the oldest checkpoint that is there says of the flow."""
         return self.flow(self.names()[0])
 
-    def require(self) -> Saved:
+    def require(self) -> SavedFlow:
         """The newest checkpoint; StateError when there is none."""
         saved = self.newest()
         if saved is None:
@@ -112,7 +112,7 @@ class FlowCheckpoints:
             )
         return saved
 
-    def continue_from(self, saved: Saved, kernel: Kernel) -> None:
+    def continue_from(self, saved: SavedFlow, kernel: Kernel) -> None:
         """Let the next checkpoint write what changes from now on in a kernel that has just been restored from `saved`."""
         loaded = kernel.loaded
         restored = {key: image for key, image in kernel.save().items() if key in loaded} if loaded else {}

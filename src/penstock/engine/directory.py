@@ -26,7 +26,7 @@ from penstock.engine.pin import Pins
 from penstock.engine.seal import Seal
 from penstock.engine.shared import SharedOwner
 from penstock.errors import StateError
-from penstock.state.checkpoint import Staged
+from penstock.state.checkpoint import StagedCheckpoint
 from penstock.state.files import AppendFiles, Files, LocalFiles, ReadOnlyFiles
 from penstock.state.log import Log, RecordLog, RecordReader
 from penstock.state.object_log import ObjectLog
@@ -139,7 +139,7 @@ class FlowDirectory:
         self._writing = threading.Thread(target=self._write, args=(staged,), name="penstock-checkpoint")
         self._writing.start()
 
-    def _write(self, staged: Staged) -> None:
+    def _write(self, staged: StagedCheckpoint) -> None:
         self.error = None
         try:
             self.checkpoints.write(staged)

@@ -24,7 +24,7 @@ from penstock.engine.durability import Durability, Profile, check_durability, op
 from penstock.engine.epoch_change import last_of_keys
 from penstock.engine.event import TickEvent
 from penstock.engine.feed import last_ordinal
-from penstock.engine.graph import Fed, Graph, ViewEntry
+from penstock.engine.graph import FedBatch, Graph, ViewEntry
 from penstock.engine.partitioned import shard_kernels
 from penstock.engine.registrar import Registrar
 from penstock.engine.registration import Prepared
@@ -188,7 +188,7 @@ class EpochFlow:
 
     def fill(self, source: str, rows: Delta) -> None:
         """Give rows to a source that never had any: a tick of its own, which belongs to no epoch."""
-        self._tick([Fed(source, rows, ordinal=0)])
+        self._tick([FedBatch(source, rows, ordinal=0)])
 
     # Epochs
 
@@ -197,14 +197,14 @@ class EpochFlow:
 
         By primary key the last row of a key counts. `last_changes` are then those of this epoch.
         """
-        fed = [Fed(EPOCHS, empty(self._graph.spec(EPOCHS).types), query=QUERY, epoch=epoch)]
+        fed = [FedBatch(EPOCHS, empty(self._graph.spec(EPOCHS).types), query=QUERY, epoch=epoch)]
         for name, batch in batches.items():
             entry = self._graph.find_source(name)
             delta = to_delta(entry.spec, batch)
             if entry.spec.primary_key:
                 delta = last_of_keys(delta, entry.spec.positions(entry.spec.primary_key), entry.spec.fields)
             if len(delta):
-                fed.append(Fed(entry.name, delta, ordinal=last_ordinal(entry, ()) + 1))
+                fed.append(FedBatch(entry.name, delta, ordinal=last_ordinal(entry, ()) + 1))
         self._last = self._tick(fed)
 
     def finalize(self) -> None:
@@ -237,7 +237,7 @@ class EpochFlow:
         finally:
             self._graph.kernel.close()
 
-    def _tick(self, fed: Sequence[Fed]) -> Mapping[str, Delta]:
+    def _tick(self, fed: Sequence[FedBatch]) -> Mapping[str, Delta]:
         changes: Mapping[str, Delta] = {}
 
         def run() -> Ticked:

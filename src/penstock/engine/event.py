@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.data.delta import Delta
 from penstock.engine import definition
-from penstock.engine.graph import Fed, OnError
+from penstock.engine.graph import FedBatch, OnError
 from penstock.engine.sink_spec import SinkSpec
 from penstock.engine.source import SourceSpec
 from penstock.plan import codec
@@ -27,7 +27,7 @@ class TickEvent:
     """A tick over the batches that were fed, at a time."""
 
     micros: int
-    fed: tuple[Fed, ...]
+    fed: tuple[FedBatch, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class ResumeEvent:
 class RejectEvent:
     """A batch was quarantined, because stepping it in the background has failed."""
 
-    batch: Fed
+    batch: FedBatch
     reason: str
 
 
@@ -174,7 +174,7 @@ def decode(header: Header, batches: Batches) -> Event:
             raise ValueError(f"the event {other!r} is not known")
 
 
-def _fed(batch: Fed) -> dict[str, Any]:
+def _fed(batch: FedBatch) -> dict[str, Any]:
     return {
         "source": batch.source,
         "ordinal": batch.ordinal,
@@ -185,8 +185,8 @@ def _fed(batch: Fed) -> dict[str, Any]:
     }
 
 
-def _batch(saved: Mapping[str, Any], rows: Iterator[pa.RecordBatch]) -> Fed:
-    return Fed(**{**saved, "keys": tuple(saved["keys"])}, delta=_delta(next(rows)))
+def _batch(saved: Mapping[str, Any], rows: Iterator[pa.RecordBatch]) -> FedBatch:
+    return FedBatch(**{**saved, "keys": tuple(saved["keys"])}, delta=_delta(next(rows)))
 
 
 def _rows(delta: Delta) -> pa.RecordBatch:

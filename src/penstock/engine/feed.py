@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.data.batch import DeltaBatch
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import concat
-from penstock.engine.graph import Fed, Graph, SourceEntry
+from penstock.engine.graph import FedBatch, Graph, SourceEntry
 from penstock.engine.names import require_comparable
 from penstock.engine.retention import require_whole, snapshot_by_key, whole_rows
 from penstock.engine.source import to_delta
@@ -20,8 +20,8 @@ from penstock.errors import DataError, StateError
 
 
 def batch_of(
-    graph: Graph, source: str, rows: DeltaBatch | Any, ordinal: int | None, waiting: Sequence[Fed]
-) -> Fed | None:
+    graph: Graph, source: str, rows: DeltaBatch | Any, ordinal: int | None, waiting: Sequence[FedBatch]
+) -> FedBatch | None:
     """A change as it waits for the step; None when its ordinal is not above the last one, committed or waiting."""
     entry = graph.find_source(source)
     refuse_table(entry)
@@ -29,10 +29,10 @@ def batch_of(
         return None
     batch = rows if isinstance(rows, DeltaBatch) else DeltaBatch.inserts(rows)
     keys = _keys(graph, entry, batch)
-    return Fed(entry.name, to_delta(entry.spec, batch), ordinal, keys)
+    return FedBatch(entry.name, to_delta(entry.spec, batch), ordinal, keys)
 
 
-def snapshot_batch(graph: Graph, source: str, rows: Any, waiting: Sequence[Fed]) -> Fed:
+def snapshot_batch(graph: Graph, source: str, rows: Any, waiting: Sequence[FedBatch]) -> FedBatch:
     """The difference between these rows and what the source holds, with the changes that wait."""
     entry = graph.find_source(source)
     refuse_table(entry)
@@ -46,12 +46,12 @@ def snapshot_batch(graph: Graph, source: str, rows: Any, waiting: Sequence[Fed])
             hint="call flow.step() before flow.feed_snapshot(...)",
         )
     if spec.retain != "all" and spec.primary_key:
-        return Fed(spec.name, snapshot_by_key(graph.kernel, spec, wanted))
+        return FedBatch(spec.name, snapshot_by_key(graph.kernel, spec, wanted))
     stored = whole_rows(graph.kernel, spec, "the difference to a snapshot without a primary key")
     old = [stored, *(batch.delta for batch in earlier)]
     difference = consolidate(concat([wanted, *(-delta for delta in old)]))
     # Retractions first: by primary key, the new row must come after the old one is gone.
-    return Fed(spec.name, difference.take(np.argsort(difference.weights > 0, kind="stable")))
+    return FedBatch(spec.name, difference.take(np.argsort(difference.weights > 0, kind="stable")))
 
 
 def refuse_table(entry: SourceEntry) -> None:
@@ -64,13 +64,13 @@ def refuse_table(entry: SourceEntry) -> None:
         )
 
 
-def last_ordinal(entry: SourceEntry, waiting: Sequence[Fed]) -> int:
+def last_ordinal(entry: SourceEntry, waiting: Sequence[FedBatch]) -> int:
     """The highest ordinal of a source, committed or waiting; 0 when there is none."""
     ordinals = [entry.state.ordinal, last_ordinals(waiting).get(entry.name)]
     return max((value for value in ordinals if value is not None), default=0)
 
 
-def _is_new(entry: SourceEntry, ordinal: int, waiting: Sequence[Fed]) -> bool:
+def _is_new(entry: SourceEntry, ordinal: int, waiting: Sequence[FedBatch]) -> bool:
     ordinals = [entry.state.ordinal, last_ordinals(waiting).get(entry.name)]
     last = max((value for value in ordinals if value is not None), default=None)
     return last is None or ordinal > last

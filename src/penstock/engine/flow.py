@@ -25,8 +25,8 @@ from penstock.engine.durability import (
     own_folder,
 )
 from penstock.engine.event import RecomputeEvent
+from penstock.engine.flow_input import FlowInput
 from penstock.engine.graph import OnError
-from penstock.engine.intake import Intake
 from penstock.engine.readable import ReadableFlow
 from penstock.engine.registrar import Registrar
 from penstock.engine.resume import run_resume
@@ -91,7 +91,7 @@ class IncrementalFlow(ReadableFlow):
         super().__init__(session, runner, durability)
         # Sources and views come and go under `_registering`, which is taken before `_lock`; ticks and reads need `_lock` alone.
         self._registering = RLock()
-        self._intake = Intake(runner)
+        self._input = FlowInput(runner)
         self._registrar = Registrar(runner, self._registering, self._opened_session)
         self._table_refresh = TableRefresh(runner, self._registering, self._registrar, self._opened_session)
         self._storage = FlowStorage(
@@ -354,22 +354,22 @@ class IncrementalFlow(ReadableFlow):
 
         Rows that are no DeltaBatch are inserts. StateError when `run()` has ended with an error, which `stop()` raises.
         """
-        return self._intake.feed(source, delta, ordinal)
+        return self._input.feed(source, delta, ordinal)
 
     def check(self, source: str, delta: DeltaBatch | Any) -> None:
         """Refuse rows that do not fit a source, as `feed` would, without feeding them."""
-        self._intake.check(source, delta)
+        self._input.check(source, delta)
 
     def attach_query(self, source: str, query: str, *, epochs: int, begun: int | None = None) -> None:
         """Let a streaming query that has done so many epochs, and begun so many, feed a source; for sinks of streams.
 
         Refused while another query feeds the source, when the flow has not seen all epochs that are done, or has seen some that are not begun.
         """
-        self._intake.attach_query(source, query, epochs=epochs, begun=begun)
+        self._input.attach_query(source, query, epochs=epochs, begun=begun)
 
     def detach_query(self, source: str, query: str) -> None:
         """The streaming query feeds the source no more; how far it came stays known."""
-        self._intake.detach_query(source, query)
+        self._input.detach_query(source, query)
 
     def tick_epoch(
         self, source: str, delta: DeltaBatch | Any, *, query: str, epoch: int
@@ -378,7 +378,7 @@ class IncrementalFlow(ReadableFlow):
 
         The tick is on the disk when this returns, whatever `sync` is: the query notes then that the epoch does not come again.
         """
-        return self._intake.tick_epoch(source, delta, query=query, epoch=epoch)
+        return self._input.tick_epoch(source, delta, query=query, epoch=epoch)
 
     def step(self) -> StepSummary:
         """Run one tick over everything that was fed since the last one.
@@ -394,15 +394,15 @@ class IncrementalFlow(ReadableFlow):
 
         When it fails, nothing has changed and what was fed is forgotten; while `run()` is on, only this change is.
         """
-        return self._intake.tick(source, delta, ordinal)
+        return self._input.tick(source, delta, ordinal)
 
     def tick_all(self, source: str, deltas: Sequence[DeltaBatch | Any]) -> StepSummary:
         """Feed several changes of a source and step; when one of them is refused, none is fed."""
-        return self._intake.tick_all(source, deltas)
+        return self._input.tick_all(source, deltas)
 
     def feed_snapshot(self, source: str, rows: Any) -> bool:
         """Feed the difference between these rows and what the source holds."""
-        self._intake.feed_snapshot(source, rows)
+        self._input.feed_snapshot(source, rows)
         return True
 
     def refresh(self, *names: str) -> StepSummary | None:

@@ -32,7 +32,7 @@ class SourceState:
     feeders: dict[str, int] = field(default_factory=dict)  # streaming query -> how many of its epochs are in
     seen: SeenBatches = field(default_factory=SeenBatches)
     quarantine: Quarantine = field(default_factory=Quarantine)
-    mark: int | None = None  # the latest event time that was accepted, for a source with a lateness
+    latest_event_time: int | None = None  # that was accepted, of a source with a lateness
     late: int = 0  # rows that came too late
     rejected: int = 0  # batches that a background step refused
     retained: tuple[int, ...] = ()  # columns that a source with retain="used" keeps, in their order
@@ -48,7 +48,7 @@ class SourceState:
                 "parts": [[part.reason, _encode(part.rows)] for part in self.quarantine.parts],
                 "dropped": self.quarantine.dropped,
             },
-            "mark": self.mark,
+            "mark": self.latest_event_time,
             "late": self.late,
             "rejected": self.rejected,
             "retained": list(self.retained),
@@ -61,7 +61,7 @@ class SourceState:
         state = cls(
             ordinal=saved["ordinal"],
             feeders=dict(saved["feeders"]),
-            mark=saved["mark"],
+            latest_event_time=saved["mark"],
             late=saved["late"],
             rejected=saved["rejected"],
             retained=tuple(saved["retained"]),
@@ -122,7 +122,7 @@ def _sink_to_dict(sink: SinkState) -> dict[str, Any]:
         "seen": backlog.seen,
         "base": backlog.base,
         "mark": backlog.mark,
-        "waiting": [[one.first, one.last, _encode(one.change)] for one in backlog.waiting()],
+        "waiting": [[waiting.first, waiting.last, _encode(waiting.change)] for waiting in backlog.waiting()],
         "sources": [[tick, sources] for tick, sources in sink.sources.items()],
     }
 

@@ -27,13 +27,14 @@ from penstock.sinks.base import QueryStatus
 from penstock.sinks.key_change import require_unique
 from penstock.sinks.retry import RetryPolicy, retry
 from penstock.sinks.view_sink import Change, ViewSink, ViewTarget
-from penstock.spark.micro_batch.run import Drained
+from penstock.spark.micro_batch.query_run import Drained
 
 LOG = logging.getLogger("penstock.flow")
 STOP_SECONDS = 30.0
 """How long a call that is under way in a client may take when it is not worth waiting for any more."""
 
-Rows = Callable[[bool], tuple[int, Callable[[], pa.Table]]]
+TakeSnapshot = Callable[[bool], tuple[int, Callable[[], pa.Table]]]
+"""Gives the tick of now, and what reads all rows of the view at it; with True it restarts the backlog there."""
 
 
 class Follower:
@@ -45,14 +46,11 @@ class Follower:
         sink: ViewSink,
         target: ViewTarget,
         *,
-        rows: Rows,
+        snapshot: TakeSnapshot,
         sync: Callable[[], None],
         rows_of_keys: Callable[[Delta], pa.Table],
     ) -> None:
-        """`rows` gives the tick of now and all rows of the view, and restarts the backlog there if it is told to; `sync` returns when the log has all ticks.
-
-        `rows_of_keys` gives the rows that the view has now with the keys of others.
-        """
+        """`sync` returns when the log has all ticks; `rows_of_keys` gives the rows that the view has now with the keys of others."""
         self.spec = state.spec
         self.sink = sink
         self.status = QueryStatus()
@@ -60,7 +58,7 @@ class Follower:
         """What ended the sink."""
         self._backlog = state.backlog
         self._target = target
-        self._rows = rows
+        self._snapshot = snapshot
         self._sync = sync
         self._rows_of_keys = rows_of_keys
         self._is_open = False
@@ -176,7 +174,7 @@ class Follower:
 
     def _rewrite(self) -> None:
         """Store all rows of now; what waits stays until they are stored."""
-        tick, rows = self._rows(False)
+        tick, rows = self._snapshot(False)
         self._backlog.take()
         self._sync()
         self.sink.replace(rows(), tick)
@@ -217,7 +215,7 @@ class Follower:
     def _replace(self) -> None:
         if not self.sink.replaces and self._backlog.mark is not None:
             self._require_replace("a change was not handed over, because the tick was interrupted")
-        tick, rows = self._rows(True)
+        tick, rows = self._snapshot(True)
         self._sync()
         self.sink.replace(rows(), tick)
         self._backlog.acknowledge(tick)

@@ -232,7 +232,7 @@ class Followers:
             state,
             sink,
             self._target(state),
-            rows=lambda restart: self._rows(state, restart=restart),
+            snapshot=lambda restart: self._snapshot(state, restart=restart),
             sync=lambda: self._flow.journal().sync(),
             rows_of_keys=lambda coming: self._rows_of_keys(state, coming),
         )
@@ -261,7 +261,7 @@ class Followers:
             sources=state.sources_at,
         )
 
-    def _rows(self, state: SinkState, *, restart: bool) -> tuple[int, Callable[[], pa.Table]]:
+    def _snapshot(self, state: SinkState, *, restart: bool) -> tuple[int, Callable[[], pa.Table]]:
         with self._flow.lock:
             graph = self._flow.graph()
             rows, tick = read.snapshot(graph, state.spec.view), graph.state.ticks

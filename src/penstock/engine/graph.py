@@ -67,7 +67,7 @@ class StaticEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Fed:
+class FedBatch:
     """One batch that was fed to a source and waits for the step."""
 
     source: str
@@ -197,5 +197,6 @@ class Graph:
             raise StateError(
                 f"{kind} '{name}' is read by view{'s' if len(readers) > 1 else ''} {listed}",
                 code="FLOW_IN_USE",
-                hint="drop what reads it first: " + "; ".join(f"flow.drop_view({one!r})" for one in readers),
+                hint="drop what reads it first: "
+                + "; ".join(f"flow.drop_view({reader!r})" for reader in readers),
             )

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from penstock.engine.graph import Fed
+from penstock.engine.graph import FedBatch
 from penstock.errors import DataError, PenstockError, SqlError
 
 
 def step_isolated(
-    batches: Sequence[Fed],
+    batches: Sequence[FedBatch],
     *,
-    step: Callable[[Sequence[Fed]], None],
-    reject: Callable[[Fed, PenstockError], None],
+    step: Callable[[Sequence[FedBatch]], None],
+    reject: Callable[[FedBatch, PenstockError], None],
 ) -> None:
     """Call `step` for runs of batches and `reject` for each that is refused, together for every batch once and in order.
 

@@ -39,7 +39,7 @@ TAKEN_OVER = ("SINK_FENCED", "FLOW_SINK_NOT_EMPTY")
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedLakeView:
     """A view as its table says it: the query, and the snapshots of the sources that its rows stand for."""
 
     query: str
@@ -72,7 +72,7 @@ class LakeViews:
     def __init__(self, flow: IncrementalFlow) -> None:
         self._flow = flow
 
-    def is_one(self, name: str) -> bool:
+    def is_lake_view(self, name: str) -> bool:
         """Whether a view of the flow is a lake view."""
         return is_lake_view(self._flow._graph, name)
 
@@ -80,7 +80,7 @@ class LakeViews:
         """The name of a lake view in full, of a name that `USE` makes one of an Iceberg catalog."""
         return full_name(self._spark, name)
 
-    def saved(self, name: str) -> Saved | None:
+    def saved(self, name: str) -> SavedLakeView | None:
         """What the table of a view says, which this flow need not know; None when there is no such table."""
         spark, name = self._spark, self.full_name(name)
         if not is_in_lake(spark, name) or not is_plain(name) or not spark.catalog.tableExists(name):
@@ -93,7 +93,7 @@ class LakeViews:
             return None
         newest = last_change(table)
         sources = None if newest is None else newest.says(SOURCES)
-        return Saved(**json.loads(view), sources=None if sources is None else json.loads(sources))
+        return SavedLakeView(**json.loads(view), sources=None if sources is None else json.loads(sources))
 
     def create(self, name: str, query: str, on_error: OnError) -> Explanation:
         """Make a view and its table, which has all rows when this returns."""
@@ -104,11 +104,11 @@ class LakeViews:
         with self._flow._lock:
             own = list(registration.relations(self._flow._graph))
         query = with_full_names(self._spark, query, own)
-        with self._undone(name) as made:
+        with self._undone(name) as new_tables:
             self._refresh(self._add_sources(name, query))
             explanation = IncrementalFlow.register_view(self._flow, name, query, on_error=on_error)
             self._create_table(name)
-            made.append(name)
+            new_tables.append(name)
             self._note_query(name, query, on_error)
             self._follow(name, overwrite=False)
             return explanation
@@ -193,7 +193,7 @@ class LakeViews:
     def drop(self, name: str) -> None:
         """Take a view out with its table, and the sources that only it has read."""
         flow = self._flow
-        if self.is_one(name):
+        if self.is_lake_view(name):
             flow._graph.refuse_read("view", name)
             self._forget(name)
         self._spark.sql(f"DROP TABLE IF EXISTS {name}")
@@ -248,7 +248,7 @@ class LakeViews:
             and lake_table.is_iceberg(spark, table)
         ]
 
-    def _begin(self, added: list[str], saved: Saved) -> bool:
+    def _begin(self, added: list[str], saved: SavedLakeView) -> bool:
         """Read the rows of new sources at the versions that a table stands for; those of now, and False, when these are gone."""
         try:
             self._refresh(added, at=saved.sources or {})
@@ -293,19 +293,19 @@ class LakeViews:
 
     @contextmanager
     def _undone(self, name: str) -> Iterator[list[str]]:
-        """Take out again what an attempt has made that fails; the body is given a list for the tables that it has made."""
+        """Take out again what an attempt has made that fails; the body adds the tables that it creates to the list."""
         flow = self._flow
         before = set(flow._graph.sources)
-        made: list[str] = []
+        new_tables: list[str] = []
         try:
-            yield made
+            yield new_tables
         except BaseException as error:
             if name in flow._graph.state.sinks:
                 flow._followers.drop(name)
             if registered(name, flow._graph.views):
                 IncrementalFlow.drop_view(flow, name)
             self._drop_sources([source for source in flow._graph.sources if source not in before])
-            for table in made:
+            for table in new_tables:
                 # Its property is empty now, unless another session has taken it over.
                 if self._spark.catalog.tableExists(table) and not IcebergTable(self._spark, table).property(
                     SINK

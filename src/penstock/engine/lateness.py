@@ -35,7 +35,7 @@ class Sorted:
 
     on_time: Delta
     late: Delta
-    mark: int | None
+    latest_event_time: int | None
 
 
 def declare_lateness(option: Any, fields: Sequence[Field], *, where: str) -> Lateness | None:
@@ -67,20 +67,24 @@ def declare_lateness(option: Any, fields: Sequence[Field], *, where: str) -> Lat
     return Lateness(at, milliseconds(delay, what="the delay of lateness") * 1_000)
 
 
-def sort_out(lateness: Lateness, mark: int | None, latest: int | None, delta: Delta) -> Sorted:
-    """Divide a change: late is what lies further behind `mark` than the delay; `latest` is the mark after this tick so far.
+def sort_out(lateness: Lateness, accepted_time: int | None, latest: int | None, delta: Delta) -> Sorted:
+    """Divide a change: late is what lies further behind `accepted_time`, the latest one of before, than the delay; `latest` is the latest one so far.
 
-    A row without an event time is never late. Retractions are judged like inserts, and do not move the mark.
+    A row without an event time is never late. Retractions are judged like inserts, and do not move the latest event time.
     """
     times, valid = micros(delta.columns[lateness.column])
-    late = valid & (times < mark - lateness.delay) if mark is not None else np.zeros(len(delta), np.bool_)
+    late = (
+        valid & (times < accepted_time - lateness.delay)
+        if accepted_time is not None
+        else np.zeros(len(delta), np.bool_)
+    )
     on_time = delta if not late.any() else delta.take(np.flatnonzero(~late))
     seen = times[valid & ~late & (delta.weights > 0)]
     candidates = [value for value in (latest, int(seen.max()) if len(seen) else None) if value is not None]
     return Sorted(on_time, delta.take(np.flatnonzero(late)), max(candidates, default=None))
 
 
-def describe_late(lateness: Lateness, mark: int) -> str:
+def describe_late(lateness: Lateness, accepted_time: int) -> str:
     """Why rows were too late."""
-    limit = pa.scalar(mark - lateness.delay, pa.timestamp("us")).cast(pa.string()).as_py()
+    limit = pa.scalar(accepted_time - lateness.delay, pa.timestamp("us")).cast(pa.string()).as_py()
     return f"late: before {limit}"

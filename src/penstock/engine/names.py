@@ -21,7 +21,9 @@ def registered(name: str, names: Iterable[str]) -> str | None:
     """
     spellings = list(names)
     folded = name.casefold()
-    return name if name in spellings else next((one for one in spellings if one.casefold() == folded), None)
+    if name in spellings:
+        return name
+    return next((spelling for spelling in spellings if spelling.casefold() == folded), None)
 
 
 def position(column: Any, columns: Sequence[str], *, of: str) -> int:

@@ -383,7 +383,11 @@ class OperationRegistry:
         for operation in operations:
             operation.expire(now)
         excess = len(operations) - REMEMBERED
-        ended = [one.id for one in operations if one.state.ended and one.state is not OperationState.DONE]
+        ended = [
+            operation.id
+            for operation in operations
+            if operation.state.ended and operation.state is not OperationState.DONE
+        ]
         with self._lock:
             for operation_id in ended[: max(0, excess)]:
                 self._all.pop(operation_id, None)

@@ -108,8 +108,8 @@ def metrics(graph: Graph) -> dict[str, float]:
         **({} if graph.budget is None else {"penstock_flow_memory_budget_bytes": graph.budget.size}),
         "penstock_flow_suspended_views": len(suspended),
         **{
-            f'penstock_view_suspended{{view="{label(name)}",code="{one.code}",tick="{one.tick}"}}': 1
-            for name, one in suspended.items()
+            f'penstock_view_suspended{{view="{label(name)}",code="{suspension.code}",tick="{suspension.tick}"}}': 1
+            for name, suspension in suspended.items()
         },
         "penstock_dedup_entries": sum(len(state.seen) for state in states),
         "penstock_dedup_dropped_total": sum(state.seen.dropped for state in states),

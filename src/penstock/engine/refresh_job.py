@@ -88,7 +88,7 @@ class RefreshJob:
         self._job.end(self.error)
 
     def _refreshed(self) -> bool:
-        from penstock.streaming.progress import Progress
+        from penstock.streaming.progress import QueryProgress
 
         started = monotonic()
         try:
@@ -102,7 +102,7 @@ class RefreshJob:
             return True
         self._tick = self._tick if summary is None else summary.tick
         self._job.progress(
-            Progress(
+            QueryProgress(
                 trigger=f"every {self.every} ms",
                 batch_id=self._tick,
                 input_rows=0 if summary is None else summary.rows_in,

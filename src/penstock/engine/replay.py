@@ -15,7 +15,7 @@ from penstock.circuit.local import LocalKernel
 from penstock.circuit.sharded import ShardedKernel, saved_shards
 from penstock.data.delta import Delta
 from penstock.engine import definition, registration
-from penstock.engine.checkpoint import FlowCheckpoints, Saved
+from penstock.engine.checkpoint import FlowCheckpoints, SavedFlow
 from penstock.engine.directory import FlowDirectory, contents, read_only_directory
 from penstock.engine.event import (
     ClearEvent,
@@ -33,7 +33,7 @@ from penstock.engine.event import (
 from penstock.engine.flow_state import FlowState
 from penstock.engine.followers import add_sink, pass_tick
 from penstock.engine.full_checkpoint import SavedFull, SavedView
-from penstock.engine.graph import Fed, Graph, OnError
+from penstock.engine.graph import FedBatch, Graph, OnError
 from penstock.engine.quarantine import QuarantinedRows
 from penstock.engine.resume import run_resume
 from penstock.engine.session import Session
@@ -210,7 +210,7 @@ def _planned(graph: Graph, view: SavedView, session: OpenSession) -> plan.View:
 
 
 def rebuilt(
-    saved: Saved,
+    saved: SavedFlow,
     session: OpenSession,
     budget: MemoryBudget | None = None,
     make_kernel: MakeKernel | None = None,
@@ -234,7 +234,7 @@ def rebuilt(
     return graph, flow.name
 
 
-def _kernel_of(saved: Saved, budget: MemoryBudget | None) -> Kernel:
+def _kernel_of(saved: SavedFlow, budget: MemoryBudget | None) -> Kernel:
     """A kernel in this process that can load the states of a checkpoint as they are."""
     shards = saved_shards(saved.images)
     if shards is None:
@@ -271,7 +271,7 @@ def apply(graph: Graph, event: Event, session: OpenSession) -> None:
         maintain(graph)
 
 
-def reject(graph: Graph, batch: Fed, reason: str) -> None:
+def reject(graph: Graph, batch: FedBatch, reason: str) -> None:
     """Quarantine a batch; its ordinal counts as done."""
     state = graph.sources[batch.source].state
     quarantine = state.quarantine.extended([QuarantinedRows(reason, batch.delta)])
@@ -296,8 +296,8 @@ def _install(
     statics: Callable[[Sequence[str]], Mapping[str, Delta]] | None = None,
 ) -> None:
     """Register a view by its saved plan; static tables have the rows of then."""
-    names, known = registration.relations(graph), list(graph.statics)
-    prepared = registration.saved_view(session, view, names, known)
+    names, static_names = registration.relations(graph), list(graph.statics)
+    prepared = registration.saved_view(session, view, names, static_names)
     rows = {} if statics is None else statics([entry.spec.name for entry, _ in prepared.statics])
     loaded = tuple((entry, rows.get(entry.spec.name, current)) for entry, current in prepared.statics)
     registration.install(graph, replace(prepared, statics=loaded, on_error=on_error), micros)

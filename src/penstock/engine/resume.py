@@ -8,7 +8,7 @@ from penstock.data.tick import Tick
 from penstock.engine.event import ResumeEvent
 from penstock.engine.graph import Graph
 from penstock.engine.suspension import after_resume, resumed_with
-from penstock.engine.tick import Journal, Staged, Ticked, run_atomically, summed_up, view_steps
+from penstock.engine.tick import Journal, StagedTick, Ticked, run_atomically, summed_up, view_steps
 
 
 def run_resume(graph: Graph, name: str, journal: Journal) -> Ticked:
@@ -19,7 +19,7 @@ def run_resume(graph: Graph, name: str, journal: Journal) -> Ticked:
     return run_atomically(graph, lambda: _stage(graph, name), ResumeEvent(name), journal)
 
 
-def _stage(graph: Graph, name: str) -> Staged:
+def _stage(graph: Graph, name: str) -> StagedTick:
     started = perf_counter()
     tick = Tick(graph.state.ticks + 1, graph.state.micros)
     views = resumed_with(graph, name)
@@ -30,4 +30,4 @@ def _stage(graph: Graph, name: str) -> Staged:
         graph.state.suspended = suspended
         raise stepped.failures[name].error
     summary = summed_up(tick, view_steps(graph, stepped, suspended, resumed), started)
-    return Staged(tick, Ticked(summary, stepped.outputs), suspended)
+    return StagedTick(tick, Ticked(summary, stepped.outputs), suspended)

@@ -67,7 +67,7 @@ def require_rows(graph: Graph, view: plan.View, on_error: OnError) -> None:
         name for name in sorted(reads) if name in graph.sources and graph.sources[name].spec.retain == "open"
     ]
     for name in sources:
-        if graph.sources[name].state.mark is not None:
+        if graph.sources[name].state.latest_event_time is not None:
             raise _not_open(
                 name,
                 f"view '{view.name}' needs rows that may have left it",

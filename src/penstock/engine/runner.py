@@ -15,7 +15,7 @@ from penstock.engine.changelog import Changelog
 from penstock.engine.directory import FlowDirectory
 from penstock.engine.event import RejectEvent
 from penstock.engine.followers import pass_tick
-from penstock.engine.graph import Fed, Graph
+from penstock.engine.graph import FedBatch, Graph
 from penstock.engine.isolation import step_isolated
 from penstock.engine.stepper import Stepper
 from penstock.engine.summary import StepSummary
@@ -41,7 +41,7 @@ class Runner:
         self.graph = Graph(kernel or LocalKernel(), budget=budget)
         self.name = name
         self.lock = RLock()
-        self.pending: list[Fed] = []
+        self.pending: list[FedBatch] = []
         self.changelogs: dict[str, Changelog] = {}
         self.directory: FlowDirectory | None = None
         self.journal: Journal = NoJournal()
@@ -83,7 +83,7 @@ class Runner:
         self.refuse_ended()
         return self._step_isolated() if self._stepper is not None else self.step_with([])
 
-    def step_with(self, batches: Sequence[Fed]) -> StepSummary:
+    def step_with(self, batches: Sequence[FedBatch]) -> StepSummary:
         """Step these batches with all that wait, or behind them while `run` is on, which must not forget what waits."""
         self.refuse_ended()
         if self._stepper is not None:
@@ -115,7 +115,7 @@ class Runner:
         if self.directory is not None and self.directory.is_due():
             self.directory.checkpoint(self.graph, self.name)
 
-    def _tick(self, batches: Sequence[Fed]) -> StepSummary:
+    def _tick(self, batches: Sequence[FedBatch]) -> StepSummary:
         return self.publish_tick(partial(run_tick, self.graph, batches, self.now(), self.journal))
 
     def _publish(self, ticked: Ticked) -> None:
@@ -174,7 +174,7 @@ class Runner:
         """Step what waits; batches whose data is refused go to the quarantine, and on another error the rest goes on waiting."""
         summaries: list[StepSummary] = []
 
-        def step(batches: Sequence[Fed]) -> None:
+        def step(batches: Sequence[FedBatch]) -> None:
             before, stepped = self.graph.state.ticks, len(batches)
             try:
                 summaries.append(self._tick(batches))
@@ -186,7 +186,7 @@ class Runner:
         step_isolated(tuple(self.pending), step=step, reject=self._reject)
         return summaries[-1]
 
-    def _reject(self, batch: Fed, error: PenstockError) -> None:
+    def _reject(self, batch: FedBatch, error: PenstockError) -> None:
         """Quarantine the first batch that waits."""
         LOG.warning("%d rows of source '%s' were rejected: %s", len(batch.delta), batch.source, error)
         reason = f"rejected: {error.code}: {error.message}"

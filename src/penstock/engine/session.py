@@ -22,8 +22,8 @@ from penstock.spark import errors as spark_errors
 from penstock.spark.boot import session as spark_session
 from penstock.spark.plugin_function import register_installed
 from penstock.spark.results import SparkExecution
-from penstock.spark.run import TaggedRun
 from penstock.spark.stages import Stages, stages_of
+from penstock.spark.tagged_call import TaggedCall
 from penstock.sql.files import FileReference
 from penstock.sql.parse import is_of_flows, parse
 
@@ -60,7 +60,7 @@ class Session:
         self._spark = spark
         register_installed(spark)
         self._lock = threading.Lock()
-        self._runs: set[TaggedRun[Any]] = set()
+        self._calls: set[TaggedCall[Any]] = set()
         # The last query, so that it can be explained after its run.
         self._latest: tuple[str, DataFrame | None] = ("", None)
         self._stopping = self._stopped = False
@@ -95,14 +95,16 @@ class Session:
             flow_memory=flow_memory,
         )
         if settings.flow_memory is not None:
-            byte_size(settings.flow_memory, what="flow_memory")  # what is no size is said before Spark starts
+            byte_size(
+                settings.flow_memory, what="flow_memory"
+            )  # what is no size is an error before Spark starts
         parts = connectors_of.session_parts(settings)
         spark = spark_session.start(settings, jars=parts.jars, conf=parts.conf)
         spark_errors.quiet()
         session = cls(spark, settings)
         if flow is not None:
             try:
-                _ = session.flow  # a directory that cannot be opened is said now
+                _ = session.flow  # a directory that cannot be opened is an error now
             except BaseException:
                 session.stop()
                 raise
@@ -184,25 +186,25 @@ class Session:
     ) -> pa.Table:
         """Return a query's rows; after `timeout` (milliseconds, "30 seconds") its jobs are ended and `QueryTimeout` raised."""
         limit = milliseconds(timeout, what="timeout")
-        run = TaggedRun(self.spark, lambda: self._collect(query, args), tag=f"penstock-{uuid.uuid4().hex}")
+        call = TaggedCall(self.spark, lambda: self._collect(query, args), tag=f"penstock-{uuid.uuid4().hex}")
         with self._lock:
-            self._runs.add(run)
-        run.start()
+            self._calls.add(call)
+        call.start()
         try:
-            finished = run.wait(limit / 1000)
+            finished = call.wait(limit / 1000)
         except BaseException:  # Ctrl-C: the query must not outlive the one who waits for it
-            run.cancel()
+            call.cancel()
             raise
         finally:
             with self._lock:
-                self._runs.discard(run)
+                self._calls.discard(call)
         if not finished:
-            run.cancel()
+            call.cancel()
             raise QueryTimeout(
                 f"the query ran longer than {_spoken(limit)} and was cancelled",
                 hint="give it more time, or less to do; session.submit runs it without a limit",
             )
-        return run.value()
+        return call.value()
 
     def submit(
         self,
@@ -365,10 +367,10 @@ class Session:
         with self._lock:
             self._stopped = True
             self._latest = ("", None)
-            runs, self._runs = self._runs, set()
+            calls, self._calls = self._calls, set()
         self.operation_registry.close()
-        for run in runs:
-            run.cancel()
+        for call in calls:
+            call.cancel()
         spark_session.stop(self._spark)
 
     def __enter__(self) -> Self:

@@ -74,11 +74,13 @@ class SessionFlow(IncrementalFlow):
             sources = [source for source in self._graph.sources if source not in own]
             names: dict[str, Iterable[str]] = {"source": sources, "view": self._graph.views}
             kinds = (kind,) if kind else tuple(names)
-            found = next((one for kind in kinds if (one := registered(name, names[kind])) is not None), None)
-            if found is None and kind != "source":
-                one = registered(self.lake.full_name(name), self._graph.views)
-                found = one if one is not None and self.lake.is_one(one) else None
-            return found
+            spelled = next(
+                (spelling for kind in kinds if (spelling := registered(name, names[kind])) is not None), None
+            )
+            if spelled is None and kind != "source":
+                view = registered(self.lake.full_name(name), self._graph.views)
+                spelled = view if view is not None and self.lake.is_lake_view(view) else None
+            return spelled
 
     def refuse_spark_name(self, name: str) -> None:
         """ConfigError when Spark has a table or view of this name."""
@@ -147,7 +149,7 @@ class SessionFlow(IncrementalFlow):
         one_of("on_error", on_error, ON_ERROR)
         with self._registering:
             spelled = self.spelled(name, "view")
-            if (spelled and self.lake.is_one(spelled)) or self.lake.saved(name) is not None:
+            if (spelled and self.lake.is_lake_view(spelled)) or self.lake.saved(name) is not None:
                 name = self.lake.full_name(name)
                 # A wrong one must not cost the old one.
                 self.explain_query(query)
@@ -160,15 +162,17 @@ class SessionFlow(IncrementalFlow):
                 old = self._graph.views[spelled]
                 names = registration.relations(self._graph)
                 del names[spelled]
-                statics = [one for one in self._graph.statics if self._graph.readers(one) != [spelled]]
+                statics = [
+                    static for static in self._graph.statics if self._graph.readers(static) != [spelled]
+                ]
             prepared = registration.plan_query(self.session, name, query, names, statics)
             with self._lock:
                 super().drop_view(spelled)
                 try:
                     self._install(prepared, on_error)
                 except BaseException:
-                    known = list(self._graph.statics)
-                    again = registration.saved_view(lambda: self.session, old.view, names, known)
+                    static_names = list(self._graph.statics)
+                    again = registration.saved_view(lambda: self.session, old.view, names, static_names)
                     self._install(again, old.on_error)
                     raise
             self._show()
@@ -178,7 +182,9 @@ class SessionFlow(IncrementalFlow):
         """Take a view out, and its table: a temporary one of this session, or that of a lake view."""
         with self._registering:
             spelled = self.spelled(name, "view")
-            if self.lake.is_one(spelled or name) or (spelled is None and self.lake.saved(name) is not None):
+            if self.lake.is_lake_view(spelled or name) or (
+                spelled is None and self.lake.saved(name) is not None
+            ):
                 self.lake.drop(spelled or self.lake.full_name(name))
             else:
                 super().drop_view(name)
@@ -214,7 +220,7 @@ class SessionFlow(IncrementalFlow):
                     summaries.append(self.step())
                 if view in self._graph.state.suspended:
                     summaries.append(self.resume_view(view))
-            if self.lake.is_one(view):
+            if self.lake.is_lake_view(view):
                 self.lake.refresh(view)
             return summaries[-1] if summaries else None
 

@@ -75,14 +75,15 @@ class SinkState:
             self.sources[tick] = sources
             mark = self.backlog.mark
             if mark is not None:
-                last = max((known for known in self.sources if known <= mark), default=mark)
-                self.sources = {known: value for known, value in self.sources.items() if known >= last}
+                last = max((since for since in self.sources if since <= mark), default=mark)
+                self.sources = {since: value for since, value in self.sources.items() if since >= last}
         return changed
 
     def sources_at(self, tick: int) -> dict[str, str]:
         """What the view stands for after a tick."""
-        known = self.sources
-        return known[max(before)] if (before := [one for one in known if one <= tick]) else {}
+        sources = self.sources
+        before = [since for since in sources if since <= tick]
+        return sources[max(before)] if before else {}
 
 
 def savable_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:

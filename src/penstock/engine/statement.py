@@ -31,13 +31,13 @@ from penstock.sql.statement import (
     Kind,
     Name,
     Option,
-    Piece,
     RefreshSources,
     RefreshView,
     Show,
     SparkChange,
     SparkCreate,
     Statement,
+    StatementText,
     Update,
 )
 
@@ -164,7 +164,7 @@ def _view_options(options: Mapping[str, Option]) -> dict[str, Any]:
     return {key: str(value).lower() for key, value in options.items()}
 
 
-def _copied(query: Piece) -> Rewritten:
+def _copied(query: StatementText) -> Rewritten:
     """A part of a statement as a text of its own, with the way back."""
     return Rewritten(query.text, (), ((0, query.start, ""),))
 

@@ -1,7 +1,7 @@
 """Replay of ticks that nobody looked between: a stretch of them is one step over their changes together.
 
 The rows of a view follow from those of its sources, so that a flow which has taken the changes of many ticks at once answers as one that has
-taken them one by one; it costs one step instead of many. Ticks are stepped one by one where the ticks between can be told apart afterwards:
+taken them one by one; it costs one step instead of many. Ticks are stepped one by one where the ticks between can be distinguished afterwards:
 
 - a view reads the time of the tick, or may fail in one and be suspended,
 - a source has a lateness, drops batches that came before, or quarantines retractions that find nothing,
@@ -26,7 +26,7 @@ from penstock.data.equality import group_rows
 from penstock.data.hashing import hash_rows
 from penstock.data.tick import Tick
 from penstock.engine.event import Event, TickEvent
-from penstock.engine.graph import Fed, Graph
+from penstock.engine.graph import FedBatch, Graph
 from penstock.engine.source import SourceSpec
 from penstock.engine.suspension import optional_views
 from penstock.engine.tick import NoJournal, by_key, maintain, run_atomically, stage_change
@@ -142,7 +142,7 @@ def _finds_nothing(spec: SourceSpec) -> bool:
     )
 
 
-def _filled(event: TickEvent) -> Iterator[Fed]:
+def _filled(event: TickEvent) -> Iterator[FedBatch]:
     return (batch for batch in event.fed if len(batch.delta))
 
 
@@ -160,7 +160,7 @@ def _makes_moments(part: Any) -> bool:
         return True
     if isinstance(part, tuple):
         return any(map(_makes_moments, part))
-    return is_dataclass(part) and any(_makes_moments(getattr(part, one.name)) for one in fields(part))
+    return is_dataclass(part) and any(_makes_moments(getattr(part, member.name)) for member in fields(part))
 
 
 def _is_moment_of_text(call: Call) -> bool:
@@ -200,7 +200,7 @@ def _step(graph: Graph, events: Sequence[TickEvent]) -> bool:
 
 def _changes(graph: Graph, events: Sequence[TickEvent]) -> dict[str, Delta]:
     """The change of every source from before the first tick to behind the last one."""
-    batches: dict[str, list[tuple[int, Fed]]] = {}
+    batches: dict[str, list[tuple[int, FedBatch]]] = {}
     for at, event in enumerate(events):
         for batch in _filled(event):
             batches.setdefault(batch.source, []).append((at, batch))
@@ -212,7 +212,7 @@ def _changes(graph: Graph, events: Sequence[TickEvent]) -> dict[str, Delta]:
             ticks = np.repeat([at for at, _ in parts], [len(batch.delta) for _, batch in parts])
             changes[name] = _last_of_keys(spec, rows, ticks)
         elif keys:
-            changes[name] = by_key(graph, Fed(name, rows, keys=keys), ())
+            changes[name] = by_key(graph, FedBatch(name, rows, keys=keys), ())
         else:
             changes[name] = rows
     return {name: rows for name, rows in changes.items() if len(rows)}

@@ -9,7 +9,7 @@ from typing import Any
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat
 from penstock.engine import registration, table_source
-from penstock.engine.graph import Fed
+from penstock.engine.graph import FedBatch
 from penstock.engine.names import registered
 from penstock.engine.registrar import Registrar
 from penstock.engine.runner import Runner
@@ -70,7 +70,7 @@ class TableRefresh:
 
         def rows_of(spec: SourceSpec) -> Delta:
             with self._runner.lock:
-                return table_source.held_rows(self._runner.graph, spec)
+                return table_source.source_rows(self._runner.graph, spec)
 
         batches = table_source.changes(self._session(), sources, rows_of, at=at) if sources else []
         with self._runner.lock:
@@ -92,4 +92,4 @@ class TableRefresh:
             rows = registration.reload(self._session(), entry)
             with self._runner.lock:
                 change = consolidate(concat([rows, -self._runner.graph.kernel.rows(spelled)]))
-                return self._runner.step_with([Fed(spelled, change)])
+                return self._runner.step_with([FedBatch(spelled, change)])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from penstock.data.batch import DeltaBatch
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat
-from penstock.engine.graph import Fed, Graph
+from penstock.engine.graph import FedBatch, Graph
 from penstock.engine.names import one_of
 from penstock.engine.retention import whole_rows
 from penstock.engine.session import Session
@@ -77,7 +77,7 @@ def changes(
     rows_of: Callable[[SourceSpec], Delta],
     *,
     at: Mapping[str, str] | None = None,
-) -> list[Fed]:
+) -> list[FedBatch]:
     """What brings sources up to date with their tables, or to the versions `at` of some; nothing for those that are.
 
     `rows_of` gives the rows that a source has: they are compared with those of a table whose history does not reach back far enough.
@@ -86,14 +86,14 @@ def changes(
     return [batch for batch in fed if batch is not None]
 
 
-def held_rows(graph: Graph, spec: SourceSpec) -> Delta:
+def source_rows(graph: Graph, spec: SourceSpec) -> Delta:
     """The rows of a source, for a comparison with those of its table."""
     return whole_rows(graph.kernel, spec, "the difference to its table, whose history does not reach back")
 
 
 def _change(
     session: Session, source: Standing, rows_of: Callable[[SourceSpec], Delta], at: str | None
-) -> Fed | None:
+) -> FedBatch | None:
     spec, table = source.spec, source.table
     where = f"source '{spec.name}', table {table.name}"
     try:
@@ -106,7 +106,7 @@ def _change(
             raise StateError(
                 f"version {at} of the table {table.name} is not kept any more", code="FLOW_TABLE_HISTORY"
             )
-        return Fed(spec.name, _delta(opened, source, until, rows_of), position=until)
+        return FedBatch(spec.name, _delta(opened, source, until, rows_of), position=until)
     except PenstockError as error:
         error.where = error.where or where
         raise

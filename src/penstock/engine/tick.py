@@ -27,7 +27,7 @@ from penstock.data.huge_pages import plain_pages
 from penstock.data.tick import Tick
 from penstock.engine.event import Event, TickEvent
 from penstock.engine.flow_state import SourceState
-from penstock.engine.graph import Fed, Graph, SourceEntry
+from penstock.engine.graph import FedBatch, Graph, SourceEntry
 from penstock.engine.lateness import Sorted, describe_late, sort_out
 from penstock.engine.quarantine import Quarantine, QuarantinedRows
 from penstock.engine.source import content_digest
@@ -60,7 +60,7 @@ class Ticked:
 class _Admitted:
     """The batches that count, and the digests of those to remember, by their position."""
 
-    batches: list[Fed] = field(default_factory=list)
+    batches: list[FedBatch] = field(default_factory=list)
     digests: dict[int, bytes] = field(default_factory=dict)
 
 
@@ -71,7 +71,7 @@ class _Memory:
     state: SourceState
     ordinal: int | None
     feeders: dict[str, int]
-    mark: int | None
+    latest_event_time: int | None
     late: int
     quarantine: Quarantine
     cleared: bool  # batches that were seen before count again
@@ -80,7 +80,7 @@ class _Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedTick:
     """A tick that has been stepped and summed up, and may still be undone: what makes it final are assignments."""
 
     tick: Tick
@@ -115,14 +115,14 @@ class NoJournal:
         """Nothing lasts longer than the process."""
 
 
-def run_tick(graph: Graph, fed: Sequence[Fed], micros: int, journal: Journal) -> Ticked:
+def run_tick(graph: Graph, fed: Sequence[FedBatch], micros: int, journal: Journal) -> Ticked:
     """Run one tick over everything that was fed; on an error nothing has changed."""
     return run_atomically(graph, lambda: _stage(graph, fed, micros), TickEvent(micros, tuple(fed)), journal)
 
 
-def run_atomically(graph: Graph, stage: Callable[[], Staged], event: Event, journal: Journal) -> Ticked:
+def run_atomically(graph: Graph, stage: Callable[[], StagedTick], event: Event, journal: Journal) -> Ticked:
     """Stage a tick, write its event, and make it final; an error before that undoes it, a later one is handed to the caller."""
-    staged: Staged | None = None
+    staged: StagedTick | None = None
     position = journal.position
     try:
         with plain_pages():
@@ -155,7 +155,7 @@ def maintain(graph: Graph) -> None:
         LOG.warning("state could not be merged after tick %d", graph.state.ticks, exc_info=True)
 
 
-def _stage(graph: Graph, fed: Sequence[Fed], micros: int) -> Staged:
+def _stage(graph: Graph, fed: Sequence[FedBatch], micros: int) -> StagedTick:
     started = perf_counter()
     state = graph.state
     tick = Tick(state.ticks + 1, max(micros, state.micros), watermarks(graph))
@@ -167,18 +167,20 @@ def _stage(graph: Graph, fed: Sequence[Fed], micros: int) -> Staged:
     summary = _summary(graph, stepped, suspended, on_time, late, tick, started)
     memory = _memory(graph, fed, replace(admitted, batches=on_time), late, stepped)
     views = {name: delta for name, delta in stepped.outputs.items() if name in graph.views}
-    return Staged(tick, Ticked(summary, views, suspended=failed), suspended, memory)
+    return StagedTick(tick, Ticked(summary, views, suspended=failed), suspended, memory)
 
 
-def stage_change(graph: Graph, fed: Sequence[Fed], changes: Mapping[str, Delta], tick: Tick) -> Staged:
+def stage_change(
+    graph: Graph, fed: Sequence[FedBatch], changes: Mapping[str, Delta], tick: Tick
+) -> StagedTick:
     """Stage what batches have changed together, which may be of several ticks; all of them count, and no view may fail."""
     started = perf_counter()
     stepped = graph.kernel.step(changes, tick)
     memory = _memory(graph, fed, _Admitted(list(fed)), (), stepped)
-    return Staged(tick, Ticked(summed_up(tick, {}, started), {}), graph.state.suspended, memory)
+    return StagedTick(tick, Ticked(summed_up(tick, {}, started), {}), graph.state.suspended, memory)
 
 
-def _finish(graph: Graph, staged: Staged) -> None:
+def _finish(graph: Graph, staged: StagedTick) -> None:
     """Make the step final; after an interrupt it is called again."""
     graph.kernel.commit()
     for source in staged.memory:
@@ -188,7 +190,7 @@ def _finish(graph: Graph, staged: Staged) -> None:
     state.ticks, state.micros = staged.tick.number, staged.tick.micros
 
 
-def _without_replays(graph: Graph, fed: Sequence[Fed]) -> _Admitted:
+def _without_replays(graph: Graph, fed: Sequence[FedBatch]) -> _Admitted:
     admitted = _Admitted()
     for batch in fed:
         once = graph.spec(batch.source).dedup and len(batch.delta) > 0
@@ -197,11 +199,11 @@ def _without_replays(graph: Graph, fed: Sequence[Fed]) -> _Admitted:
     return admitted
 
 
-def _admit_once(graph: Graph, admitted: _Admitted, batch: Fed) -> bool:
+def _admit_once(graph: Graph, admitted: _Admitted, batch: FedBatch) -> bool:
     """Whether a batch of a source with dedup is new; if so, its digest is noted."""
     digest = content_digest(batch.delta)
-    earlier = [(at, one) for at, one in enumerate(admitted.batches) if one.source == batch.source]
-    cleared = any(_retracts(one) for _, one in earlier)
+    earlier = [(at, fed) for at, fed in enumerate(admitted.batches) if fed.source == batch.source]
+    cleared = any(_retracts(fed) for _, fed in earlier)
     in_this_tick = any(admitted.digests.get(at) == digest for at, _ in earlier)
     if in_this_tick or (digest in graph.sources[batch.source].state.seen and not cleared):
         return False
@@ -213,21 +215,23 @@ def _admit_once(graph: Graph, admitted: _Admitted, batch: Fed) -> bool:
     return True
 
 
-def _retracts(batch: Fed) -> bool:
+def _retracts(batch: FedBatch) -> bool:
     return bool((batch.delta.weights < 0).any())
 
 
-def _without_late(graph: Graph, batches: Sequence[Fed]) -> tuple[list[Fed], list[tuple[str, Sorted]]]:
-    """The batches without rows that come too late, and by source what was late; the mark counts from the next tick on."""
-    on_time: list[Fed] = []
+def _without_late(
+    graph: Graph, batches: Sequence[FedBatch]
+) -> tuple[list[FedBatch], list[tuple[str, Sorted]]]:
+    """The batches without rows that come too late, and by source what was late; the latest event time counts from the next tick on."""
+    on_time: list[FedBatch] = []
     late: list[tuple[str, Sorted]] = []
     latest: dict[str, int | None] = {}
     for batch in batches:
         lateness = graph.spec(batch.source).lateness
         if lateness is not None and len(batch.delta):
-            mark = graph.sources[batch.source].state.mark
-            parts = sort_out(lateness, mark, latest.get(batch.source, mark), batch.delta)
-            latest[batch.source] = parts.mark
+            accepted_time = graph.sources[batch.source].state.latest_event_time
+            parts = sort_out(lateness, accepted_time, latest.get(batch.source, accepted_time), batch.delta)
+            latest[batch.source] = parts.latest_event_time
             late.append((batch.source, parts))
             batch = replace(batch, delta=parts.on_time)
         on_time.append(batch)
@@ -237,13 +241,13 @@ def _without_late(graph: Graph, batches: Sequence[Fed]) -> tuple[list[Fed], list
 def watermarks(graph: Graph) -> tuple[tuple[str, int], ...]:
     """The event times before which sources accept nothing any more."""
     return tuple(
-        (entry.name, entry.state.mark - lateness.delay)
+        (entry.name, entry.state.latest_event_time - lateness.delay)
         for entry in graph.sources.values()
-        if (lateness := entry.spec.lateness) is not None and entry.state.mark is not None
+        if (lateness := entry.spec.lateness) is not None and entry.state.latest_event_time is not None
     )
 
 
-def _changes(graph: Graph, batches: Sequence[Fed]) -> dict[str, Delta]:
+def _changes(graph: Graph, batches: Sequence[FedBatch]) -> dict[str, Delta]:
     """The change of every source."""
     deltas: dict[str, list[Delta]] = {}
     for batch in batches:
@@ -253,22 +257,22 @@ def _changes(graph: Graph, batches: Sequence[Fed]) -> dict[str, Delta]:
     return {name: concat(parts) for name, parts in deltas.items()}
 
 
-def by_key(graph: Graph, batch: Fed, earlier: Sequence[Delta]) -> Delta:
+def by_key(graph: Graph, batch: FedBatch, earlier: Sequence[Delta]) -> Delta:
     """The rows that a change by key retracts and inserts, behind earlier changes of the same tick."""
     entry = graph.sources[batch.source]
-    lateness, mark = entry.spec.lateness, entry.state.mark
+    lateness, accepted_time = entry.spec.lateness, entry.state.latest_event_time
 
     def changeable(values: Sequence[pa.Array]) -> Delta:
         """The rows with these keys; those behind the watermark are as late as a change of them would be."""
         rows = graph.kernel.lookup(batch.source, batch.keys, values)
-        return rows if lateness is None else sort_out(lateness, mark, mark, rows).on_time
+        return rows if lateness is None else sort_out(lateness, accepted_time, accepted_time, rows).on_time
 
     return replace_by_key(batch.delta, batch.keys, earlier, changeable)
 
 
 def _memory(
     graph: Graph,
-    fed: Sequence[Fed],
+    fed: Sequence[FedBatch],
     admitted: _Admitted,
     late: Sequence[tuple[str, Sorted]],
     stepped: Stepped,
@@ -290,8 +294,8 @@ def _memory(
 
 def _source_memory(
     entry: SourceEntry,
-    fed: Sequence[Fed],
-    admitted: Sequence[tuple[int, Fed]],
+    fed: Sequence[FedBatch],
+    admitted: Sequence[tuple[int, FedBatch]],
     *,
     digests: Mapping[int, bytes],
     late: Sequence[Sorted],
@@ -300,14 +304,16 @@ def _source_memory(
     state, lateness = entry.state, entry.spec.lateness
     quarantined = [] if missing is None else [QuarantinedRows(MISSING, missing)]
     late_rows = [parts.late for parts in late if len(parts.late)]
-    if lateness is not None and state.mark is not None:
-        quarantined += [QuarantinedRows(describe_late(lateness, state.mark), rows) for rows in late_rows]
+    if lateness is not None and state.latest_event_time is not None:
+        quarantined += [
+            QuarantinedRows(describe_late(lateness, state.latest_event_time), rows) for rows in late_rows
+        ]
     epochs = {batch.query: batch.epoch + 1 for batch in fed if batch.query is not None}
     return _Memory(
         state,
         ordinal=newest(state.ordinal, last_ordinals(fed).get(entry.name)),
         feeders={**state.feeders, **epochs},
-        mark=late[-1].mark if late else state.mark,
+        latest_event_time=late[-1].latest_event_time if late else state.latest_event_time,
         late=state.late + sum(_rows(rows) for rows in late_rows),
         quarantine=state.quarantine.extended(quarantined),
         cleared=entry.spec.dedup and any(_retracts(batch) for _, batch in admitted),
@@ -320,7 +326,8 @@ def _source_memory(
 
 def _remember(memory: _Memory) -> None:
     state = memory.state
-    state.ordinal, state.feeders, state.mark = memory.ordinal, memory.feeders, memory.mark
+    state.ordinal, state.feeders = memory.ordinal, memory.feeders
+    state.latest_event_time = memory.latest_event_time
     state.late, state.quarantine = memory.late, memory.quarantine
     state.position = memory.position
     if memory.cleared:
@@ -329,7 +336,7 @@ def _remember(memory: _Memory) -> None:
         state.seen.add(digest)
 
 
-def last_ordinals(fed: Sequence[Fed]) -> dict[str, int]:
+def last_ordinals(fed: Sequence[FedBatch]) -> dict[str, int]:
     """The highest ordinal of each source."""
     ordinals: dict[str, int] = {}
     for batch in fed:
@@ -347,7 +354,7 @@ def _summary(
     graph: Graph,
     stepped: Stepped,
     suspended: Mapping[str, Suspension],
-    batches: Sequence[Fed],
+    batches: Sequence[FedBatch],
     late: Sequence[tuple[str, Sorted]],
     tick: Tick,
     started: float,

@@ -30,8 +30,8 @@ Numbers = tuple[float, ...]
 _DTYPES = {"float": np.float32, "double": np.float64}
 
 
-class Relation(Protocol):
-    """A source or view of the flow."""
+class VectorInput(Protocol):
+    """The source or view of the flow that a vector view searches."""
 
     @property
     def name(self) -> str:
@@ -76,25 +76,25 @@ class VectorViewSpec:
 Filtered = Callable[[Sequence[int], str], plan.View]
 
 
-def vector_view(name: str, spec: VectorViewSpec, relation: Relation, *, filtered: Filtered) -> plan.View:
+def vector_view(name: str, spec: VectorViewSpec, source: VectorInput, *, filtered: Filtered) -> plan.View:
     """Return the plan of a vector view; ConfigError for what cannot work. `filtered` is called only for a spec with a filter."""
     where = f"view '{name}'"
     _check_options(spec, where)
     payload = _payload(spec.payload)
-    columns = [field.name for field in relation.fields]
-    read = [
-        position(column, columns, of=f"'{relation.name}'")
+    columns = [field.name for field in source.fields]
+    positions = [
+        position(column, columns, of=f"'{source.name}'")
         for column in (spec.id, spec.embedding, *payload.values())
     ]
-    require_comparable([relation.fields[read[0]]], of="a vector view")
-    queries, label = _queries(spec, _element(relation.fields[read[1]], where), where)
+    require_comparable([source.fields[positions[0]]], of="a vector view")
+    queries, label = _queries(spec, _element(source.fields[positions[1]], where), where)
     shown = [*([] if label is None else [QUERY]), spec.id, spec.score, *payload]
     _refuse_twice(shown, where)
     if spec.filter is None:
-        scan = plan.Scan(tuple(relation.fields[at] for at in read), relation.name, tuple(read))
+        scan = plan.Scan(tuple(source.fields[at] for at in positions), source.name, tuple(positions))
         base = plan.View(name, "", scan)
     else:
-        base = filtered(read, spec.filter)
+        base = filtered(positions, spec.filter)
         _refuse_spark(base, where)
     root = _nearest(base.root, spec, queries, label, shown)
     order = (*([] if label is None else [plan.SortKey(0)]), *root.order)
@@ -181,17 +181,19 @@ def _queries(spec: VectorViewSpec, element: str, where: str) -> tuple[dict[Any, 
     """The query vectors by label, and the type of the label; None for a single vector, which has none."""
     query, label = _plain(spec.query), None
     if isinstance(spec.query, Mapping):
-        tagged, label = {tag: _plain(one) for tag, one in spec.query.items()}, "string"
+        tagged, label = {tag: _plain(vector) for tag, vector in spec.query.items()}, "string"
         unnamed = [tag for tag in tagged if not isinstance(tag, str)]
         if unnamed:
             raise _refusal(f"the label {unnamed[0]!r} of a query is not text", where, "use texts as keys")
-    elif isinstance(query, list) and any(isinstance(one, list) for one in map(_plain, query)):
+    elif isinstance(query, list) and any(isinstance(item, list) for item in map(_plain, query)):
         tagged, label = dict(enumerate(map(_plain, query))), "int"
     else:
         tagged = {"": query}
     if not tagged:
         raise _refusal("there is no query vector", where, "write one as in query=[0.1, 0.9]")
-    queries = {tag: _vector(one, element, spec.metric, _title(tag), where) for tag, one in tagged.items()}
+    queries = {
+        tag: _vector(vector, element, spec.metric, _title(tag), where) for tag, vector in tagged.items()
+    }
     widths = sorted({len(vector) for vector in queries.values()})
     if len(widths) > 1:
         raise _refusal(
@@ -217,13 +219,13 @@ def _plain(vector: Any) -> Any:
 def _vector(vector: Any, element: str, metric: str, title: str, where: str) -> Numbers:
     """A query vector with the precision of the column that it is compared with."""
     if not isinstance(vector, list) or not all(
-        isinstance(one, Real) and not isinstance(one, bool) for one in vector
+        isinstance(number, Real) and not isinstance(number, bool) for number in vector
     ):
         raise _refusal(f"{title} is not a list of numbers", where, "write it as in [0.1, 0.9]")
     if not vector:
         raise _refusal(f"{title} has no dimensions", where, "write it as in [0.1, 0.9]")
     with np.errstate(over="ignore", under="ignore"):
-        numbers = np.array([float(one) for one in vector]).astype(_DTYPES[element])
+        numbers = np.array([float(number) for number in vector]).astype(_DTYPES[element])
     if not np.isfinite(numbers).all():
         raise _refusal(
             f"{title} has a number that is NaN, infinite or beyond {element.upper()}",

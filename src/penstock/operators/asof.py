@@ -28,7 +28,7 @@ from penstock.data.ordering import encode
 from penstock.data.tick import Tick
 from penstock.operators.base import Operator
 from penstock.operators.passed_times import Direction, PassedRows, PassedTimes
-from penstock.plan.event_time import EventTime
+from penstock.plan.event_time import WatermarkBound
 from penstock.state.history import History
 from penstock.state.slot_array import SlotArray
 from penstock.state.slots import Slots
@@ -67,7 +67,7 @@ class Asof(Operator):
         direction: Direction = "backward",
         tolerance: int | None = None,
         outer: bool = True,
-        times: tuple[EventTime, EventTime] | None = None,
+        times: tuple[WatermarkBound, WatermarkBound] | None = None,
     ) -> None:
         self._left_types, self._right_types = tuple(left), tuple(right)
         self._keys = (tuple(left_keys), tuple(right_keys))
@@ -239,13 +239,13 @@ class Asof(Operator):
     def _reach(self, groups: Positions, times: Words, *, later: bool) -> Words:
         """The last time behind (before) each time at which no other right row is, within the tolerance."""
         edge = _LAST if later else np.uint64(0)
-        one = np.uint64(1)
+        unit = np.uint64(1)
         inner = np.flatnonzero(times != edge)
         reach: Words = np.full(len(times), edge)
-        start = times[inner] + one if later else times[inner] - one
+        start = times[inner] + unit if later else times[inner] - unit
         ids, at = self._right.nearest(groups[inner], start, later=later, committed=False)
         bounded = np.flatnonzero(ids >= 0)
-        reach[inner[bounded]] = at[bounded] - one if later else at[bounded] + one
+        reach[inner[bounded]] = at[bounded] - unit if later else at[bounded] + unit
         if self._tolerance is None:
             return reach
         room = edge - times if later else times

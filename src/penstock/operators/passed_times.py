@@ -21,7 +21,7 @@ import numpy as np
 from penstock.data.arrays import Bools, Ints, Positions, Words
 from penstock.data.tick import Tick
 from penstock.errors import InternalError
-from penstock.plan.event_time import EventTime
+from penstock.plan.event_time import WatermarkBound
 from penstock.state.cell import Cell
 from penstock.state.ordered import OrderedCounts
 from penstock.state.run import Run
@@ -51,7 +51,7 @@ class PassedTimes(Composite):
     """Rows of both sides by time, as long as the bound has not passed them."""
 
     def __init__(
-        self, left: EventTime, right: EventTime, *, direction: Direction, tolerance: int | None
+        self, left: WatermarkBound, right: WatermarkBound, *, direction: Direction, tolerance: int | None
     ) -> None:
         self._times = (left, right)
         # So far behind the bound rows go whatever others there are; None for never.

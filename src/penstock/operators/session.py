@@ -28,7 +28,7 @@ from penstock.data.ordering import decode, encode, is_start, run_starts, sort_po
 from penstock.data.tick import Tick
 from penstock.operators.base import Operator
 from penstock.operators.session_ends import NONE, Intervals, SessionEnds
-from penstock.plan.event_time import EventTime
+from penstock.plan.event_time import WatermarkBound
 from penstock.state.history import History
 from penstock.state.ordered import OrderedCounts, lower_bounds
 from penstock.state.slot_array import SlotArray
@@ -80,7 +80,7 @@ class SessionWindow(Operator):
         *,
         start: int,
         end: int,
-        time: EventTime | None = None,
+        time: WatermarkBound | None = None,
     ) -> None:
         self.types = (*types, types[start])
         self._keys = tuple(keys)

@@ -15,7 +15,7 @@ import numpy as np
 from penstock.data.arrays import Bools, Positions, Words
 from penstock.data.tick import Tick
 from penstock.errors import InternalError
-from penstock.plan.event_time import EventTime
+from penstock.plan.event_time import WatermarkBound
 from penstock.state.cell import Cell
 from penstock.state.ordered import OrderedCounts
 from penstock.state.state import Composite, State
@@ -46,7 +46,7 @@ NONE = Intervals(np.zeros(0, np.int64), np.zeros(0, np.uint64), np.zeros(0, np.u
 class SessionEnds(Composite):
     """Sessions by end, of rows whose starts follow an event time."""
 
-    def __init__(self, time: EventTime) -> None:
+    def __init__(self, time: WatermarkBound) -> None:
         self._time = time
         self._ends = OrderedCounts(2, ids=True)  # end, start, group
         self._count = Cell(0)

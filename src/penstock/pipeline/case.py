@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.data.operation import DELETE, OPERATION, WEIGHT
 from penstock.errors import ConfigError, PenstockError, suggest
 from penstock.pipeline.evaluator import Evaluator
+from penstock.pipeline.node_output import NodeOutput
 from penstock.pipeline.planner import Planner
-from penstock.pipeline.relation import Relation
 from penstock.pipeline.secret import hide
 from penstock.pipeline.step import Step
 from penstock.sinks.base import Target
@@ -42,11 +42,11 @@ class Difference:
     keys: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """Say it for people: rows of one key together, with the columns that differ."""
+        """Return it as lines for people: rows of one key together, with the columns that differ."""
         rest = list(self.surplus)
         lines = []
         for row in self.missing:
-            other = next((one for one in rest if self.keys and _same_key(row, one, self.keys)), None)
+            other = next((left for left in rest if self.keys and _same_key(row, left, self.keys)), None)
             if other is None:
                 lines.append(f"- {_shown(row)}")
                 continue
@@ -63,7 +63,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a test came to."""
+    """The result of a test."""
 
     test: TestSpec
     differences: tuple[Difference, ...] = ()
@@ -94,7 +94,7 @@ def _run(session: Session, spec: PipelineSpec, test: TestSpec) -> list[Differenc
         groups = Planner(session, spec, folder=folder, read=set(compared.values()), is_trial=True).groups()
         differences: list[Difference] = []
         for group in groups:
-            names = {name: node for name, node in compared.items() if node in group.relations}
+            names = {name: node for name, node in compared.items() if node in group.outputs}
             if names:
                 differences += _run_group(session, group, test, names)
                 compared = {name: node for name, node in compared.items() if name not in names}
@@ -113,64 +113,65 @@ def _run(session: Session, spec: PipelineSpec, test: TestSpec) -> list[Differenc
 def _run_group(
     session: Session, group: GroupPlan, test: TestSpec, names: Mapping[str, str]
 ) -> list[Difference]:
-    """Compare what the test expects with the rows of a group; `names` say whose rows each expectation is about."""
-    steps = [_stand_in(session, group, step, test) for step in group.steps]
+    """Compare what the test expects with the rows of a group; `names` maps each expectation to the node whose rows it is about."""
+    steps = [_with_test_rows(session, group, step, test) for step in group.steps]
     evaluator = Evaluator(steps, read=list(names.values()))
     target = Target(
         session.spark,
         query="test",
         name=test.name,
         mode="append",
-        schema=group.sources[0].relation.schema,
+        schema=group.sources[0].output.schema,
         settings=session.settings,
     )
     rows = {
-        source.node.name: _given(session, test, source.node.name, source.relation) for source in group.sources
+        source.node.name: _test_rows(session, test, source.node.name, source.output)
+        for source in group.sources
     }
     try:
         evaluator.open(target)
-        epoch = evaluator.evaluate(0, rows)
+        epoch = evaluator.evaluate(0, rows, separates=True)
         try:
-            found = [
-                _compare(session, name, epoch.frames[node], group.relations[node], test.expect[name], test)
+            differences = [
+                _compare(session, name, epoch.frames[node], group.outputs[node], test.expect[name], test)
                 for name, node in names.items()
             ]
         finally:
             epoch.release()
     finally:
         evaluator.close()
-    return [difference for difference in found if difference is not None]
+    return [difference for difference in differences if difference is not None]
 
 
-class GivenStep(Step):
-    """Stands in for a step whose rows a test gives, so that nobody else is asked for them."""
+class FixedStep(Step):
+    """Replaces a step whose rows a test gives, so that no other system is asked for them."""
 
     def __init__(self, step: Step, rows: Mapping[str, DataFrame]) -> None:
         self._step = step
         self._rows = rows
         self.nodes, self.inputs = step.nodes, step.inputs
 
-    def relations(self) -> Mapping[str, Relation]:
-        return self._step.relations()
+    def outputs(self) -> Mapping[str, NodeOutput]:
+        return self._step.outputs()
 
     def evaluate(self, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
         return self._rows
 
 
-def _stand_in(session: Session, group: GroupPlan, step: Step, test: TestSpec) -> Step:
-    given = [name for name in step.nodes if name in test.given]
-    if not given:
+def _with_test_rows(session: Session, group: GroupPlan, step: Step, test: TestSpec) -> Step:
+    names = [name for name in step.nodes if name in test.given]
+    if not names:
         return step
-    return GivenStep(step, {name: _given(session, test, name, group.relations[name]) for name in given})
+    return FixedStep(step, {name: _test_rows(session, test, name, group.outputs[name]) for name in names})
 
 
-def _given(session: Session, test: TestSpec, node: str, relation: Relation) -> DataFrame:
+def _test_rows(session: Session, test: TestSpec, node: str, output: NodeOutput) -> DataFrame:
     rows = test.given.get(node, ())
-    _check_columns(test, node, rows, relation.columns)
-    if relation.operations:
+    _check_columns(test, node, rows, output.columns)
+    if output.operations:
         rows = [{OPERATION: "i", **row} for row in rows]
     try:
-        return json_rows.frame_of(session.spark, rows, relation.schema)
+        return json_rows.frame_of(session.spark, rows, output.schema)
     except PenstockError as error:
         error.message = f"given rows of '{node}': {error.message}"
         error.where = error.where or str(test.place)
@@ -181,42 +182,44 @@ def _compare(
     session: Session,
     node: str,
     frame: DataFrame,
-    relation: Relation,
-    wanted: Sequence[Mapping[str, Any]],
+    output: NodeOutput,
+    expected_rows: Sequence[Mapping[str, Any]],
     test: TestSpec,
 ) -> Difference | None:
-    columns = relation.columns
-    _check_columns(test, node, wanted, columns)
-    mentioned = {name for row in wanted for name in row}
+    columns = output.columns
+    _check_columns(test, node, expected_rows, columns)
+    mentioned = {name for row in expected_rows for name in row}
     compared = [
-        name for name in columns if name in mentioned or (not wanted and name not in (OPERATION, WEIGHT))
+        name
+        for name in columns
+        if name in mentioned or (not expected_rows and name not in (OPERATION, WEIGHT))
     ]
-    if relation.operations and OPERATION not in mentioned:
+    if output.operations and OPERATION not in mentioned:
         frame = frame.where(f"{OPERATION} <> '{DELETE}'")
-    here = Counter[str]()
-    if relation.weights and WEIGHT not in mentioned:
+    actual = Counter[str]()
+    if output.weights and WEIGHT not in mentioned:
         for text in json_rows.texts_of(frame, [*compared, WEIGHT]):
             row = json.loads(text)
             weight = row.pop(WEIGHT)
-            here[json.dumps(row)] += weight
-        here = +here
+            actual[json.dumps(row)] += weight
+        actual = +actual
     else:
-        here = Counter(json.dumps(json.loads(text)) for text in json_rows.texts_of(frame, compared))
-    fields = [field for field in relation.schema.fields if field.name in compared]
-    schema = type(relation.schema)(fields)
+        actual = Counter(json.dumps(json.loads(text)) for text in json_rows.texts_of(frame, compared))
+    fields = [field for field in output.schema.fields if field.name in compared]
+    schema = type(output.schema)(fields)
     try:
-        there = Counter(
+        expected = Counter(
             json.dumps(json.loads(text))
-            for text in json_rows.texts_of(json_rows.frame_of(session.spark, wanted, schema), compared)
+            for text in json_rows.texts_of(json_rows.frame_of(session.spark, expected_rows, schema), compared)
         )
     except PenstockError as error:
         error.message = f"expected rows of '{node}': {error.message}"
         error.where = error.where or str(test.place)
         raise
-    if here == there:
+    if actual == expected:
         return None
-    keys = tuple(key for key in relation.keys if key in compared)
-    return Difference(node, _rows(there - here), _rows(here - there), keys)
+    keys = tuple(key for key in output.keys if key in compared)
+    return Difference(node, _rows(expected - actual), _rows(actual - expected), keys)
 
 
 def _check_columns(

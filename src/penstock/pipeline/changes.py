@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipeline.group_name import NODES, OUTSIDE, earlier_groups, kinds_of
-from penstock.pipeline.secret import model_secrets
+from penstock.pipeline.group_name import NODES, earlier_groups, kinds_of
+from penstock.pipeline.outside import left_behind
+from penstock.pipeline.secret import hide, model_secrets, slow_hash
 from penstock.pipeline.stage_plan import StagePlan, compare
 from penstock.pipeline.stage_store import StageStore
 from penstock.state.files import LocalFiles
@@ -34,7 +34,7 @@ class NodeChange:
     """Of views and what they read: `unchanged`, `kept`, `rebuilt`, `new`, `emptied` or `dropped`; of sources: `read again`, `new`, `dropped` or `left`."""
     reason: str = ""
     loses_rows: bool = False
-    """Whether rows go that cannot be had again from the state, or the place up to which a source was read."""
+    """Whether rows are lost that the state cannot give again, or the offset up to which a source was read."""
 
 
 def fingerprints(spec: PipelineSpec) -> dict[str, dict[str, str]]:
@@ -50,15 +50,10 @@ def fingerprints(spec: PipelineSpec) -> dict[str, dict[str, str]]:
 
 
 def _hash(node: NodeSpec) -> str:
-    """The hash of a node's fields, from which nobody finds its secrets by trying."""
+    """The hash of a node's fields, from which its secrets cannot be found by trying."""
     secrets = node.secrets | model_secrets(node.model)
-    key = _slow_hash("\0".join(sorted(secrets)).encode(errors="surrogatepass")) if secrets else b""
+    key = slow_hash("\0".join(sorted(secrets)).encode(errors="surrogatepass")) if secrets else b""
     return hashlib.sha256(key + node.model.model_dump_json().encode()).hexdigest()[:16]
-
-
-@lru_cache(maxsize=1_000)
-def _slow_hash(secrets: bytes) -> bytes:
-    return hashlib.pbkdf2_hmac("sha256", secrets, b"secrets of a node of penstock", 20_000)
 
 
 def changes(
@@ -72,10 +67,12 @@ def changes(
     for job in jobs.values():
         before |= job.definition.get(NODES, {})
     states: dict[str, NodeChange] = {}
-    for one in (*(one for group in groups for one in _states(group)), *_sources(jobs, groups)):
+    left = _left_behind(spec, jobs, groups, backend)
+    of_views = (change for group in groups for change in _states(group))
+    for state_change in (*of_views, *_sources(jobs, groups, left)):
         # The rows of one node may be in the state of several flows: what is lost of any is what counts.
-        if one.node not in states or one.loses_rows:
-            states[one.node] = one
+        if state_change.node not in states or state_change.loses_rows:
+            states[state_change.node] = state_change
     result = []
     now = fingerprints(spec)
     for name, node in now.items():
@@ -111,33 +108,53 @@ def _of(state: NodeChange | None) -> tuple[Any, ...]:
     return () if state is None else (state.state, state.reason, state.loses_rows)
 
 
-def _sources(jobs: Mapping[str, Job], groups: Sequence[GroupPlan]) -> Iterator[NodeChange]:
-    """What happens to the places up to which sources were read."""
+def _sources(
+    jobs: Mapping[str, Job], groups: Sequence[GroupPlan], left: Mapping[str, str]
+) -> Iterator[NodeChange]:
+    """What happens to the offsets up to which sources were read; `left` says by nodes what stays in other systems."""
+    shown = set()
     for group in groups:
-        for one in group.source_changes.changes:
-            left = jobs[group.name].definition.get(OUTSIDE, {}) if group.name in jobs else {}
-            if one.change == "dropped":
-                made = f", and its {left[one.node]} stays" if one.node in left else ""
-                reason = f"how far it was read is forgotten{made}"
+        for source in group.source_changes.changes:
+            shown.add(source.node)
+            if source.change == "dropped":
+                reason = "how far it was read is forgotten"
             else:
-                reason = ": ".join(filter(None, (one.reason, "it is read from its beginning")))
-            state = "read again" if one.change == "changed" else one.change
-            yield NodeChange(one.node, "rows", one.change, state, reason, one.loses_place)
+                reason = ": ".join(filter(None, (source.reason, "it is read from its beginning")))
+            reason = "; ".join(filter(None, (reason, left.get(source.node))))
+            state = "read again" if source.change == "changed" else source.change
+            yield NodeChange(source.node, "rows", source.change, state, reason, source.loses_offset)
     names = {group.name for group in groups}
     nodes = {name for group in groups for name in group.nodes}
     for job in (job for name, job in jobs.items() if name not in names):
-        outside = job.definition.get(OUTSIDE, {})
         for name in (name for name, kind in kinds_of(job).items() if kind == "source" and name not in nodes):
-            kept = f"{outside[name]} and state" if name in outside else "state"
-            reason = f"its {kept} stay until penstock state reset {job.name}"
-            yield NodeChange(name, "source", "dropped", "left", reason)
+            shown.add(name)
+            stays = f"its state stays until penstock state reset {job.name}"
+            yield NodeChange(
+                name, "source", "dropped", "left", "; ".join(filter(None, (stays, left.get(name))))
+            )
+    for name in left.keys() - shown:
+        yield NodeChange(name, "source", "unchanged" if name in nodes else "dropped", "left", left[name])
+
+
+def _left_behind(
+    spec: PipelineSpec, jobs: Mapping[str, Job], groups: Sequence[GroupPlan], backend: Backend | None
+) -> dict[str, str]:
+    """By nodes: what sources that are gone have left in other systems, and what removes it."""
+    if backend is None:
+        return {}
+    texts: dict[str, list[str]] = {}
+    names = {group: job.name for group, job in jobs.items()}
+    for note, command in left_behind(spec.name, names, groups, backend):
+        text = f"the {note.resource} stays until {command}"
+        texts.setdefault(note.node, []).append(hide(text, spec.secrets))
+    return {node: "; ".join(lines) for node, lines in texts.items()}
 
 
 def _states(group: GroupPlan) -> Iterator[NodeChange]:
     """What happens to the state of the views of a group, and to the rows that they keep of other nodes."""
     for stage in (*(step.plan() for step in group.views), *map(_left, group.left_views)):
-        for one in stage.inputs:
-            yield NodeChange(one.name, "rows", one.change, one.change, one.reason, one.loses_rows)
+        for rows in stage.inputs:
+            yield NodeChange(rows.name, "rows", rows.change, rows.change, rows.reason, rows.loses_rows)
         for view in stage.views:
             yield NodeChange(view.name, "view", view.change, view.change, view.reason, view.loses_rows)
 

@@ -1,4 +1,4 @@
-"""Where dead letters go and where they are read again, as a node says it."""
+"""Where the dead letters of a node are written, and read again."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where the letters of a node are."""
+class LetterStore:
+    """Where the letters of a node are stored."""
 
     model: DeadLetter
     folder: str
-    """Of files, when the node does not say."""
+    """Of files, when the node names none."""
     settings: Settings
 
     def letters(self) -> DeadLetters:
@@ -33,11 +33,11 @@ class Place:
 
     @property
     def own_folder(self) -> str | None:
-        """The folder with letters of this pipeline alone; None when they are in a place that the file names."""
+        """The folder with letters of this pipeline alone; None when the file names where they are."""
         return self.folder if self.model.type == "file" and self.model.path is None else None
 
     def read(self, spark: SparkSession) -> DataFrame:
-        """All letters that are there, of all nodes that share the place."""
+        """All letters that are there, of all nodes that share the store."""
         from penstock.transforms import dead_letter
 
         model = self.model

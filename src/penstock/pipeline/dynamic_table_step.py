@@ -1,4 +1,4 @@
-"""Dynamic tables as steps: brought up to date when an epoch begins, before the queries that ask them are planned."""
+"""Dynamic tables as steps: they are updated when an epoch begins, before the queries that read them are planned."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
-from penstock.pipeline.relation import Relation
+from penstock.pipeline.node_output import NodeOutput
 from penstock.pipeline.step import SqlStep, Step, node_values
 from penstock.spark.errors.query import translated
 from penstock.transforms.dynamic_table.function import MembershipFunction
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
     from penstock.pipeline.spec import NodeSpec
     from penstock.sinks.base import Target
-    from penstock.transforms.base import Context
+    from penstock.transforms.base import TransformContext
     from penstock.transforms.dynamic_table.table import DynamicTable
 
 
 @dataclass(frozen=True, slots=True)
 class DynamicTables:
-    """The dynamic tables of a group, which one function asks."""
+    """The dynamic tables of a group, which one function reads."""
 
     tables: dict[str, DynamicTable] = field(default_factory=dict)
     """Those that are open, by their names."""
     function: MembershipFunction = field(default_factory=MembershipFunction)
 
     def register(self, frames: Mapping[str, DataFrame]) -> None:
-        """Let queries over these frames ask the tables as they are now."""
+        """Register the function for queries over these frames, with the tables as they are now."""
         members = {name: table.members for name, table in self.tables.items()}
         for spark in {id(frame.sparkSession): frame.sparkSession for frame in frames.values()}.values():
             self.function.register(spark, members)
@@ -49,7 +49,7 @@ class DynamicTableStep(Step):
         query: SqlStep | None,
         *,
         tables: DynamicTables,
-        context: Context,
+        context: TransformContext,
     ) -> None:
         self._node = node
         self._table = table
@@ -60,20 +60,20 @@ class DynamicTableStep(Step):
         self.nodes = (node.name,)
         self.inputs = () if query is None else query.inputs
 
-    def relations(self) -> Mapping[str, Relation]:
+    def outputs(self) -> Mapping[str, NodeOutput]:
         if self._query is not None:
-            rows = self._query.relations()[self._node.name]
-            self._columns = rows.schema
+            output = self._query.outputs()[self._node.name]
+            self._columns = output.schema
             with translated(where=str(self._node.place_of("sql"))):
                 self._table.type_of(self._columns)
-                self._refuse_other_key(rows)
+                self._refuse_other_key(output)
         return {}
 
-    def _refuse_other_key(self, rows: Relation) -> None:
-        """Refuse values of rows that may change: of an update nobody knows the value before, and other rows may have that of a deleted one."""
-        value = self._table.value_column(rows.schema)
-        if not rows.is_told_apart_by((value,)):
-            keys = ", ".join(rows.operation_keys)
+    def _refuse_other_key(self, output: NodeOutput) -> None:
+        """Refuse values of rows that may change: an update does not say which value the row had before, and other rows may have the value of a deleted row."""
+        value = self._table.value_column(output.schema)
+        if not output.is_keyed_by((value,)):
+            keys = ", ".join(output.operation_keys)
             raise ConfigError(
                 f"'{self._node.name}' is filled with '{value}' of rows that are updated and deleted by {keys}: "
                 "values that no row has any more would stay",
@@ -105,6 +105,6 @@ class DynamicTableStep(Step):
 
 
 def plan_checks(spark: SparkSession, names: list[str], tables: DynamicTables) -> None:
-    """Let queries that ask tables be planned before their values are known."""
+    """Register the function without values, so that Spark can plan queries that call it."""
     if names:
         tables.function.plan(spark, names)

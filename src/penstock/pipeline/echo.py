@@ -15,7 +15,15 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from penstock.backend.address import hidden, hidden_values
-from penstock.options import Options, Owner, aliases_of, check_options, models_in, option_fields, settings_of
+from penstock.options import (
+    Options,
+    OptionsOwner,
+    aliases_of,
+    check_options,
+    models_in,
+    option_fields,
+    settings_of,
+)
 from penstock.pipeline.fields import PipelineFields
 from penstock.pipeline.load import Checked
 from penstock.pipeline.node_type import SECTIONS
@@ -102,14 +110,16 @@ def _node(node: NodeSpec, written: Mapping[str, Any], values: Mapping[str, Any])
 
 
 def _changes_nothing(node: NodeSpec, values: Mapping[str, Any], name: str, default: Any) -> bool:
-    """Whether a node may say a default; some fields are refused beside others, whatever their value is."""
+    """Whether a node may have a field with its default; some fields are refused beside others, whatever their value is."""
     completed = {setting: getattr(node.model, setting) for setting in settings_of(type(node.model))}
-    read, _ = check_options(type(node.model), {**completed, **values, name: default}, owner=Owner(node.name))
+    read, _ = check_options(
+        type(node.model), {**completed, **values, name: default}, owner=OptionsOwner(node.name)
+    )
     return read == node.model
 
 
 def _shown(value: Any, name: str, field: FieldInfo | None) -> Any:
-    """A value as it may be seen: a field that is not part of `repr`, or whose name says secret, shows its variables only."""
+    """A value as it may be seen: a field that is not part of `repr`, or whose name is that of a secret, shows its variables only."""
     if isinstance(value, Mapping) and value.get("type") in SOURCE_NODES.builtin:
         # A source within a source has secrets of its own, and is none.
         return _fields(value, option_fields(SOURCE_NODES.load(value["type"])))
@@ -126,8 +136,8 @@ def _shown(value: Any, name: str, field: FieldInfo | None) -> Any:
 
 
 def _fields(values: Mapping[str, Any], fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
-    known = {alias: field for name, field in fields.items() for alias in (name, *aliases_of(name, field))}
-    return {key: _shown(item, key, known.get(key)) for key, item in values.items()}
+    by_alias = {alias: field for name, field in fields.items() for alias in (name, *aliases_of(name, field))}
+    return {key: _shown(item, key, by_alias.get(key)) for key, item in values.items()}
 
 
 def _inner(field: FieldInfo | None) -> dict[str, FieldInfo]:

@@ -1,9 +1,10 @@
-"""The rows of all nodes of a group, epoch by epoch: the one place in which steps run, for sinks, previews and tests alike."""
+"""The rows of all nodes of a group, epoch by epoch: only here steps run, for sinks, previews and tests alike."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.step import Step
@@ -26,6 +27,8 @@ class EpochFrames:
     splits: dict[str, Split] = field(default_factory=dict)
     """Of the nodes whose rows may fail: the good ones, and after these were written the failed ones."""
     persisted: list[DataFrame] = field(default_factory=list)
+    outputs: dict[str, Mapping[str, DataFrame]] = field(default_factory=dict)
+    """The rows that steps have returned, by their first node."""
 
     def persist(self, frame: DataFrame) -> DataFrame:
         """Compute a frame once, however often it is read."""
@@ -42,10 +45,9 @@ class EpochFrames:
 
 
 class Evaluator:
-    """Runs steps in their order; `read` are the nodes whose rows somebody else reads, each as often as it is read.
+    """Runs steps in their order; `read` are the nodes whose rows are read from outside, each as often as it is read.
 
-    `watched` returns the rows of a node that are to be read in the place of those that it is given. With `counts`, the rows that steps give are
-    counted there.
+    `watched` takes the rows of a node and returns those to read instead. `counts` counts the rows that steps give.
     """
 
     def __init__(
@@ -73,42 +75,82 @@ class Evaluator:
         *,
         replayed: Mapping[str, DataFrame] | None = None,
         fixed: Callable[[str, DataFrame], DataFrame] | None = None,
+        separates: bool = False,
+        before: EpochFrames | None = None,
+        result: EpochFrames | None = None,
     ) -> EpochFrames:
         """Return the rows of all nodes; `rows` are those of the sources.
 
         `replayed` are rows that come into a node beside those of the node that it reads, and into no other. `fixed` makes of the rows of a node
-        that depend on the time or on random values those that they were when the epoch came first.
+        that depend on the time or on random values those that they were when the epoch came first. With `separates`, steps that take their rows
+        together look for those that they cannot take, and leave them out; without, such a row fails whoever reads what they give. `before` is
+        the result for the epoch without: what steps gave then is taken as it is, unless it changes by what is left out. A `result` of the caller's
+        is filled and returned; then the caller releases it, also after an error, and has what steps gave before that.
         """
-        result = EpochFrames()
+        own, result = result is None, EpochFrames() if result is None else result
+        earlier = {} if before is None else before.outputs
+        changed: set[str] = set()
         try:
             for name, frame in rows.items():
                 self._add(result, name, frame)
             for step in self.steps:
                 frames = _with_replayed(step, result.frames, replayed or {})
-                for name, frame in step.evaluate(epoch, frames).items():
-                    self._add(result, name, fixed(name, frame) if fixed and step.is_volatile else frame)
+                stable = fixed if fixed and step.is_volatile else _as_it_is
+                if separates and step.separates is not None:
+                    split = self._split(result, step, frames, partial(stable, step.nodes[0]))
+                    if split is not None:
+                        result.splits[step.nodes[0]] = split
+                        changed |= set(step.nodes)
+                        frames = {**frames, step.separates: split.good}
+                if changed.isdisjoint({*step.nodes, *step.inputs}) and step.nodes[0] in earlier:
+                    step_frames = earlier[step.nodes[0]]
+                else:
+                    changed |= set(step.nodes)
+                    step_frames = step.evaluate(epoch, frames)
+                result.outputs[step.nodes[0]] = step_frames
+                for name, frame in step_frames.items():
+                    self._add(result, name, stable(name, frame))
                     if self._counts is not None:
                         result.frames[name] = self._counts.observed(name, result.frames[name])
         except BaseException:
-            result.release()
+            if own:
+                result.release()
             raise
         return result
+
+    @property
+    def may_separate(self) -> bool:
+        """Whether some step can look for rows that it cannot take."""
+        return any(step.separates is not None for step in self.steps)
+
+    def _split(
+        self,
+        result: EpochFrames,
+        step: Step,
+        frames: Mapping[str, DataFrame],
+        fixed: Callable[[DataFrame], DataFrame],
+    ) -> Split | None:
+        """The rows that a step takes and those that it cannot take; None when it takes all of them."""
+        name = step.separates
+        assert name is not None
+        separated = step.separated({**frames, name: result.persist(frames[name])}, fixed)
+        return None if separated is None else Split(separated)
 
     def counts(self) -> dict[str, Mapping[str, int]]:
         """Return what the nodes counted in the epoch that was written last."""
         return {name: counted for step in self.steps for name, counted in step.counts().items() if counted}
 
     def failure(self, error: BaseException) -> PenstockError | None:
-        """What a step says of an error that came while rows were read, with its place; None when no step knows it."""
-        claims = [(step, known) for step in self.steps if (known := step.failure(error)) is not None]
+        """The error of the step that failed while rows were read, with its place; None when the error is of no step."""
+        claims = [(step, own) for step in self.steps if (own := step.failure(error)) is not None]
         if not claims:
             return None
-        # An error out of a task may be of any of several steps: then it is of the one that it names.
-        known = claims[0][1]
-        named = [step for step, _ in claims if _names(known.where, step.nodes)] if len(claims) > 1 else []
+        # An error from a task may be of any of several steps: then it is of the one that it names.
+        problem = claims[0][1]
+        named = [step for step, _ in claims if _names(problem.where, step.nodes)] if len(claims) > 1 else []
         if len(claims) == 1 or named:
-            known.where = (named[0] if named else claims[0][0]).place or known.where
-        return known
+            problem.where = (named[0] if named else claims[0][0]).place or problem.where
+        return problem
 
     def commit(self, epoch: int) -> None:
         """All sinks have written the epoch."""
@@ -142,6 +184,10 @@ class Evaluator:
         result.frames[name] = frame
 
 
+def _as_it_is(name: str, frame: DataFrame) -> DataFrame:
+    return frame
+
+
 def _with_replayed(
     step: Step, frames: dict[str, DataFrame], replayed: Mapping[str, DataFrame]
 ) -> Mapping[str, DataFrame]:
@@ -155,7 +201,7 @@ def _with_replayed(
 
 
 def _names(where: str | None, nodes: Sequence[str]) -> bool:
-    """Whether the place of an error is a node, or its file."""
+    """Whether an error is at one of these nodes, or in the file of one."""
     return where is not None and any(where == name or where.startswith(f"{name}.") for name in nodes)
 
 

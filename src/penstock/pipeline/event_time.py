@@ -1,4 +1,4 @@
-"""How far the rows of nodes are behind the clock, by the column that says when they happened."""
+"""How far the rows of nodes are behind the clock, by their event time."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def event_time_of(node: NodeSpec, schema: StructType) -> EventTime | None:
 
 
 class EventTimes:
-    """Looks at the rows of nodes while they are written."""
+    """Observes the newest event time of each node while its rows are written."""
 
     def __init__(
         self, event_times: Mapping[str, EventTime], *, clock: Callable[[], float] = time.time
@@ -62,7 +62,7 @@ class EventTimes:
         self._observed: dict[str, Observed] = {}
 
     def watched(self, name: str, frame: DataFrame) -> DataFrame:
-        """Return the rows of a node, to be read in the place of those."""
+        """Return the frame to read instead of the frame of a node."""
         event_time = self._event_times.get(name)
         if event_time is None:
             return frame

@@ -1,18 +1,29 @@
-"""Rows that a node could not take: counted, and stored as dead letters when the node says so."""
+"""Rows that a node could not take: counted, and stored as dead letters with `on_error: dead_letter`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.pipeline.step import node_values
 from penstock.transforms.dead_letter import DeadLetters, Sender
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from penstock.pipeline.spec import NodeSpec
     from penstock.sinks.base import Target
-    from penstock.transforms.failure import Split
 
 STATE = "dead letters"
+
+
+class Failed(Protocol):
+    """Rows of an epoch that a node could not take; asked when the others were written."""
+
+    def count(self) -> int:
+        """How many they are."""
+
+    def failed(self) -> DataFrame | None:
+        """The rows, as `_error` and `_input`; None when there is none."""
 
 
 class FailedRows:
@@ -24,7 +35,7 @@ class FailedRows:
         self._letters = letters
 
     def check(self, target: Target) -> None:
-        """Try the place of the letters, change nothing."""
+        """Try the sink of the letters, change nothing."""
         if self._letters is not None:
             try:
                 self._letters.check(self._sender(target))
@@ -36,10 +47,10 @@ class FailedRows:
         if self._letters is not None:
             self._letters.open(self._sender(target))
 
-    def write(self, epoch: int, split: Split) -> int:
+    def write(self, epoch: int, rows: Failed) -> int:
         """Called when the good rows of an epoch were written; return how many have failed."""
-        count = split.count()
-        if self._letters is not None and (failed := split.failed()) is not None:
+        count = rows.count()
+        if self._letters is not None and (failed := rows.failed()) is not None:
             self._letters.write(epoch, failed)
         return count
 

@@ -65,11 +65,12 @@ Trigger = Annotated[
         {"anyOf": [{"enum": list(ENDING_TRIGGERS)}, {"type": "string"}, {"type": "integer", "minimum": 0}]}
     ),
 ]
-Rows = list[dict[str, Any]]
+TestRows = list[dict[str, Any]]
+"""Rows as a test has them: the values of columns by their names."""
 
 
 class PipelineFields(Options):
-    """What a file says about the whole pipeline."""
+    """The fields of a file that are about the whole pipeline."""
 
     name: Annotated[str, AfterValidator(_as_job_name)] | None = Field(
         None,
@@ -98,17 +99,17 @@ class TestFields(Options):
     __test__ = False
 
     name: str = Field(description="what is tested, as it is shown")
-    given: dict[str, Rows] = Field(
+    given: dict[str, TestRows] = Field(
         {},
         description="by the name of a source: its rows; other sources have none. By that of a handler, a look-up, a script or a plugin: the rows that stand for its answers",
     )
-    expect: dict[str, Rows] = Field(
+    expect: dict[str, TestRows] = Field(
         description="by the name of a node: the rows that it must have, in any order; of a sink, those that it takes"
     )
 
     @field_validator("expect")
     @classmethod
-    def _says_something(cls, expect: dict[str, Rows]) -> dict[str, Rows]:
+    def _says_something(cls, expect: dict[str, TestRows]) -> dict[str, TestRows]:
         if not expect:
             raise mistake("names no node", hint="expect: {a_node: [{id: 1}]}, or [] for no rows")
         return expect

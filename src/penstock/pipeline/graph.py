@@ -1,4 +1,4 @@
-"""The nodes of a pipeline as a graph: their order, the groups that hang together, and drawings."""
+"""The nodes of a pipeline as a graph: their order, their connected groups, and drawings."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from penstock.pipeline.spec import NodeSpec, PipelineSpec
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Nodes that hang together through what they read; each group is one query."""
+    """Nodes that are connected through what they read; each group is one query."""
 
     nodes: tuple[NodeSpec, ...]
-    """In an order in which every node stands behind those that it reads."""
+    """In an order in which every node comes after those that it reads."""
 
     @property
     def sources(self) -> tuple[NodeSpec, ...]:
@@ -33,7 +33,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class PipelineGraph:
     """Which node reads which; a value of a pipeline without cycles."""
 
     inputs: Mapping[str, tuple[str, ...]]
@@ -61,16 +61,16 @@ class Graph:
         return tuple(node for node in self.nodes if node.name in names)
 
 
-def graph(spec: PipelineSpec) -> Graph:
+def graph(spec: PipelineSpec) -> PipelineGraph:
     """Return the graph of a pipeline that was read without errors."""
     inputs = {name: spec.inputs(name) for name in spec.nodes}
     ordered = [spec.nodes[name] for name in topological(inputs)]
     groups = (tuple(node for node in ordered if node.name in names) for names in connected(inputs))
-    return Graph(inputs, tuple(map(Group, groups)))
+    return PipelineGraph(inputs, tuple(map(Group, groups)))
 
 
 def topological(inputs: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return names so that each stands behind what it reads, otherwise as they came; what is in a cycle, or reads one, is left out.
+    """Return names so that each comes after those that it reads, otherwise in their order; names in a cycle, or that read one, are left out.
 
     >>> topological({"sink": ["view"], "view": ["b", "a"], "a": [], "b": []})
     ['a', 'b', 'view', 'sink']
@@ -90,7 +90,7 @@ def topological(inputs: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def connected(inputs: Mapping[str, Sequence[str]]) -> list[set[str]]:
-    """Return the sets of names that hang together, in the order of their first names.
+    """Return the connected sets of names, in the order of their first names.
 
     >>> [sorted(names) for names in connected({"a": [], "b": [], "c": ["a"], "d": ["b", "c"], "e": []})]
     [['a', 'b', 'c', 'd'], ['e']]

@@ -1,4 +1,4 @@
-"""A group of nodes that hang together, as one streaming query: its plan, and the sink that carries each epoch through it."""
+"""A connected group of nodes as one streaming query: its plan, and the sink that runs each epoch through it."""
 
 from __future__ import annotations
 
@@ -6,23 +6,27 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from penstock.data.operation import OPERATION
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, ConnectorError
 from penstock.pipeline.evaluator import EpochFrames, Evaluator
 from penstock.pipeline.event_time import EventTimes
-from penstock.pipeline.failed_rows import FailedRows
+from penstock.pipeline.failed_rows import Failed, FailedRows
 from penstock.pipeline.group_folder import GroupFolder
-from penstock.pipeline.node import EventTime, labels_of
-from penstock.pipeline.relation import Relation
+from penstock.pipeline.node import EventTime, RowErrors, labels_of
+from penstock.pipeline.node_output import NodeOutput
 from penstock.pipeline.replay import Letters, Replay
 from penstock.pipeline.source_change import SourceChanges
 from penstock.pipeline.step import node_values, other_key
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target
+from penstock.sinks.refused import RefusedRows
 from penstock.spark.errors.query import translate_query_error, translated
 from penstock.spark.micro_batch import stateless, union
+from penstock.spark.micro_batch.query_run import Drained
+from penstock.spark.no_rows import no_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +41,10 @@ if TYPE_CHECKING:
     from penstock.plugin import Namespace
     from penstock.sources.base import Source
     from penstock.streaming.stream import Stream
+
+
+SOME_EPOCHS = 100
+"""For how many epochs behind one in which rows of a query have failed others are expected to."""
 
 
 class Phase(StrEnum):
@@ -60,9 +68,9 @@ class SourcePlan:
     node: NodeSpec
     source: Source
     stream: Stream
-    relation: Relation
+    output: NodeOutput
     is_idle: bool = False
-    """Whether it has its turn later: it gives no rows now."""
+    """Whether it is read later: it gives no rows now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,24 +79,31 @@ class SinkPlan:
 
     node: NodeSpec
     sink: Sink
-    input: str
-    relation: Relation
+    input_node: str
+    input: NodeOutput
     keys: tuple[str, ...]
     mode: str
 
+    @property
+    def leaves_out(self) -> bool:
+        """Whether rows that its system refuses are left out."""
+        return isinstance(self.node.model, RowErrors) and self.node.model.on_error != "fail"
+
     def target(self, query: Target) -> Target:
         """The sink's own view of the query that runs the group."""
+        values = node_values(query, self.node.name)
         return replace(
             query,
             query=f"{query.query}-{self.node.name}",
             name=f"{query.name}.{self.node.name}",
             mode=self.mode,
-            schema=self.relation.schema,
+            schema=self.input.schema,
             keys=self.keys,
-            operation=OPERATION if self.relation.operations and self.sink.takes_operations else None,
+            operation=OPERATION if self.input.operations and self.sink.takes_operations else None,
             labels=labels_of(self.node.model),
             stateful=False,
-            state=node_values(query, self.node.name),
+            state=values,
+            refused=RefusedRows(query.spark, values) if self.leaves_out else None,
         )
 
 
@@ -102,7 +117,7 @@ class GroupPlan:
     sources: tuple[SourcePlan, ...]
     steps: tuple[Step, ...]
     sinks: tuple[SinkPlan, ...]
-    relations: Mapping[str, Relation]
+    outputs: Mapping[str, NodeOutput]
     """Of all nodes that give rows, in order."""
     nodes: Mapping[str, NodeSpec]
     failed: tuple[FailedRows, ...] = ()
@@ -114,7 +129,7 @@ class GroupPlan:
     source_changes: SourceChanges = field(default_factory=SourceChanges)
     """What is different about its sources since its last run."""
     event_times: Mapping[str, EventTime] = field(default_factory=dict)
-    """When rows happened, of the nodes that say it."""
+    """Of the nodes that declare one."""
 
     @property
     def is_bounded(self) -> bool:
@@ -137,7 +152,7 @@ class GroupPlan:
 
     @property
     def news(self) -> list[str]:
-        """What people should know when the group has been opened."""
+        """Messages for people when the group has been opened."""
         texts = [text for step in self.views for text in step.news]
         if any(sink.mode == "update" for sink in self.sinks):
             texts += [
@@ -172,20 +187,20 @@ class NodeEpoch:
 
     epoch: int
     written: Mapping[str, int | None] = field(default_factory=dict)
-    """Rows that sinks took, by name; None when nobody knows."""
+    """Rows that sinks took, by name; None when a sink does not count them."""
     failed: Mapping[str, int] = field(default_factory=dict)
     """Rows that failed, by the node."""
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """What nodes counted themselves, such as expectations."""
     lags: Mapping[str, float] = field(default_factory=dict)
-    """By how many seconds the newest row was behind the clock, of the nodes that say when rows happened and had some."""
+    """By how many seconds the newest row was behind the clock, of the nodes that declare an event time and had rows."""
 
 
 class GroupSink(Sink):
-    """Carries each epoch through the steps of a group into all its sinks.
+    """Runs each epoch through the steps of a group into all its sinks.
 
-    The offsets pass only when all sinks have the epoch. When one fails, the epoch comes again for all: sinks that are exactly once leave
-    out what they have.
+    The offsets are committed only when all sinks have the epoch. When one fails, the epoch comes again for all: exactly-once sinks leave out
+    what they have.
     """
 
     modes: ClassVar[frozenset[str]] = frozenset({"append"})
@@ -203,14 +218,18 @@ class GroupSink(Sink):
         self._event_times = EventTimes(plan.event_times)
         self._evaluator = Evaluator(
             plan.steps,
-            read=[sink.input for sink in plan.sinks],
+            read=[sink.input_node for sink in plan.sinks],
             watched=self._event_times.watched,
             counts=counts,
         )
         self._report = report
         self._replay = replay
         self._failed = {failed.node.name: failed for failed in plan.failed}
-        self._columns = [source.relation.columns for source in plan.read]
+        self._columns = [source.output.columns for source in plan.read]
+        self._refused: dict[str, RefusedRows] = {}
+        """Of the sinks that leave out rows which their systems refuse."""
+        self._failing_until = -1
+        """The epoch up to which some rows are expected to fail."""
         self._idle: dict[str, DataFrame] = {}
         self._target: Target | None = None
         self.needs_checkpoint = False
@@ -244,7 +263,7 @@ class GroupSink(Sink):
     def open(self, target: Target) -> None:
         self._target = target
         self._idle = {
-            source.node.name: target.spark.createDataFrame([], source.relation.schema)
+            source.node.name: no_rows(target.spark, source.output.schema)
             for source in self._plan.sources
             if source.is_idle
         }
@@ -256,10 +275,13 @@ class GroupSink(Sink):
                 with translated(where=str(failed.node.place)):
                     failed.open(target)
             for plan in self._plan.sinks:
+                own = plan.target(target)
+                if own.refused is not None:
+                    self._refused[plan.node.name] = own.refused
                 with translated(where=str(plan.node.place)):
-                    plan.sink.open(plan.target(target))
+                    plan.sink.open(own)
         except BaseException:
-            # What could not be opened is said, not that something cannot be closed because of it.
+            # The error of the open is raised, not one of the close that follows from it.
             with suppress(Exception):
                 self.close()
             raise
@@ -270,13 +292,15 @@ class GroupSink(Sink):
 
     @contextmanager
     def _placed(self, place: str | None) -> Iterator[None]:
-        """Raise what is raised inside as the step says it whose rows could not be computed; all else with the place of the node first."""
+        """Raise the error of the step whose rows could not be computed; raise any other error with the place of the node before its own."""
         try:
             yield
+        except Drained:
+            raise
         except Exception as error:
-            known = self._evaluator.failure(error)
-            if known is not None:
-                raise known from None
+            step_error = self._evaluator.failure(error)
+            if step_error is not None:
+                raise step_error from None
             problem = translate_query_error(error)
             if place is not None:
                 problem.where = f"{place} ({problem.where})" if problem.where else place
@@ -292,19 +316,43 @@ class GroupSink(Sink):
             names = [source.node.name for source in self._plan.read]
             rows = {**self._idle, **dict(zip(names, parts, strict=True))}
             replayed = None if self._replay is None else self._replay.rows(epoch.number)
-            frames = self._evaluator.evaluate(
-                epoch.number, rows, replayed=replayed, fixed=self._fixed(epoch.number)
-            )
-            try:
-                return self._write_sinks(epoch.number, frames)
-            finally:
-                frames.release()
+            return self._write_rows(epoch.number, rows, replayed or {})
         finally:
             if several:
                 batch.unpersist()
 
+    def _write_rows(
+        self, number: int, rows: Mapping[str, DataFrame], replayed: Mapping[str, DataFrame]
+    ) -> int | None:
+        """Compute and write an epoch; when that fails, once more without the rows that nodes cannot take.
+
+        Rows are looked for only then: in an epoch in which none fails they cost nothing. They are looked for at once in an epoch that may be in
+        sinks already, which would not read them again, and for a while behind one in which some had failed.
+        """
+        assert self._target is not None, "a sink is opened before its first epoch"
+        written: dict[str, int | None] = {}
+        separates = self._evaluator.may_separate and number <= max(self._target.begun, self._failing_until)
+        evaluate = partial(self._evaluator.evaluate, number, rows, fixed=self._fixed(number))
+        first, second = EpochFrames(), EpochFrames()
+        try:
+            try:
+                evaluate(replayed=replayed, separates=separates, result=first)
+                return self._write_sinks(number, first, replayed, written)
+            except Exception as error:
+                of_system = isinstance(error, ConnectorError | Drained)
+                if separates or of_system or not self._evaluator.may_separate:
+                    raise
+                evaluate(replayed=replayed, separates=True, before=first, result=second)
+                if second.splits.keys() <= first.splits.keys():
+                    raise  # no row has failed
+                self._failing_until = number + SOME_EPOCHS
+            return self._write_sinks(number, second, replayed, written)
+        finally:
+            second.release()
+            first.release()
+
     def _fixed(self, epoch: int) -> Callable[[str, DataFrame], DataFrame]:
-        """What makes volatile rows the same whenever the epoch comes, so that sinks that had it and those that had not agree."""
+        """Return what makes volatile rows the same whenever the epoch comes, so that all sinks store the same rows."""
         target = self._target
         assert target is not None, "a sink is opened before its first epoch"
 
@@ -332,6 +380,8 @@ class GroupSink(Sink):
             failed.finalize(epoch)
         for plan in self._plan.sinks:
             plan.sink.finalize(epoch)
+        for refused in self._refused.values():
+            refused.finalize(epoch)
         if self._replay is not None:
             self._replay.finalize(epoch)
 
@@ -343,40 +393,55 @@ class GroupSink(Sink):
             for plan in self._plan.sinks:
                 closing.callback(plan.sink.close)
 
-    def _write_sinks(self, number: int, frames: EpochFrames) -> int | None:
-        written: dict[str, int | None] = {}
+    def _write_sinks(
+        self,
+        number: int,
+        frames: EpochFrames,
+        replayed: Mapping[str, DataFrame],
+        written: dict[str, int | None],
+    ) -> int | None:
+        """Write an epoch to the sinks that are not among `written`, which gets the others, and then the rows that failed."""
         for plan in self._plan.sinks:
+            name = plan.node.name
+            if name in written:
+                continue
             with self._placed(str(plan.node.place)):
-                rows = self._event_times.watched(plan.node.name, frames.frames[plan.input])
-                written[plan.node.name] = plan.sink.write(Epoch(number, rows))
+                frame = frames.frames[plan.input_node]
+                if name in replayed:
+                    frame = frame.unionByName(replayed[name])
+                if name in self._refused:
+                    self._refused[name].begin(number)
+                frame = self._event_times.watched(name, frame)
+                written[name] = plan.sink.write(Epoch(number, frame))
         failed = {}
-        for name, split in frames.splits.items():
+        left_out: dict[str, Failed] = {**frames.splits, **self._refused}
+        for name, rows in left_out.items():
             with self._placed(str(self._plan.nodes[name].place)):
-                failed[name] = self._failed[name].write(number, split)
+                failed[name] = self._failed[name].write(number, rows)
         self._evaluator.commit(number)
         if self._report is not None:
             counts, lags = self._evaluator.counts(), self._event_times.lags()
             self._report(NodeEpoch(number, written, failed, counts, lags))
-        known_rows = [rows for rows in written.values() if rows is not None]
-        return sum(known_rows) if known_rows else None
+        row_counts = [rows for rows in written.values() if rows is not None]
+        return sum(row_counts) if row_counts else None
 
 
 def refuse_unfit(plan: SinkPlan) -> None:
     """Refuse a sink that cannot take what its node gives."""
     place = str(plan.node.place)
-    if plan.mode == "update" and plan.relation.weights:
+    if plan.mode == "update" and plan.input.weights:
         raise ConfigError(
-            f"'{plan.node.name}' keeps rows by a key, and '{plan.input}' has none",
+            f"'{plan.node.name}' keeps rows by a key, and '{plan.input_node}' has none",
             code="PIPELINE_KEY",
             where=place,
-            hint=f"give '{plan.input}' a primary_key",
+            hint=f"give '{plan.input_node}' a primary_key",
         )
     if plan.mode == "update" and not plan.keys:
         raise ConfigError(
             f"'{plan.node.name}' keeps rows by a key, and nothing says which columns that is",
             code="PIPELINE_KEY",
             where=place,
-            hint=f"add primary_key to '{plan.node.name}' or to '{plan.input}'",
+            hint=f"add primary_key to '{plan.node.name}' or to '{plan.input_node}'",
         )
-    if plan.mode == "update" and not plan.relation.is_told_apart_by(plan.keys):
-        raise other_key(plan.node, plan.keys, plan.relation, reads=plan.input)
+    if plan.mode == "update" and not plan.input.is_keyed_by(plan.keys):
+        raise other_key(plan.node, plan.keys, plan.input, reads=plan.input_node)

@@ -30,18 +30,18 @@ class GroupFolder:
         return cls(pipeline / (f"{GROUP}{group}" if group else MAIN))
 
     def checkpoint(self, phase: str = "") -> Path:
-        """The checkpoint of a phase that comes to an end, or that of the group; it has another place after its sources have changed."""
-        known = self.checkpoints(phase)
-        return known[-1] if known else self.path / _checkpoint(phase)
+        """The checkpoint of a phase that comes to an end, or that of the group; after its sources have changed it has another path."""
+        checkpoints = self.checkpoints(phase)
+        return checkpoints[-1] if checkpoints else self.path / _checkpoint(phase)
 
     def checkpoints(self, phase: str = "") -> list[Path]:
-        """The checkpoint, behind those whose place it has taken, as far as these are still there."""
+        """The checkpoint, after the older ones that it replaces, as far as these are still there."""
         first = self.path / _checkpoint(phase)
         later = sorted(self.path.glob(f"{first.name}.*"), key=_generation)
         return [first, *later] if first.exists() else later
 
     def next_checkpoint(self, phase: str = "") -> Path:
-        """The place of a checkpoint with other sources."""
+        """The path of a checkpoint with other sources."""
         return self.path / f"{_checkpoint(phase)}.{_generation(self.checkpoint(phase)) + 1}"
 
     @property

@@ -1,4 +1,4 @@
-"""The names of groups: a group that has run keeps its name, and so its place in its sources, whatever else changes in the file."""
+"""The names of groups: a group that has run keeps its name, and so its offsets, whatever else changes in the file."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 GROUP, NODES = "group", "nodes"
 """What is recorded of the job that runs a group: its name, and the nodes that it was started with."""
-OUTSIDE = "outside"
-"""What sources have made in other systems, by their nodes, in words."""
 
 
 def job_name(pipeline: str, group: str) -> str:
@@ -46,7 +44,7 @@ def jobs_of(name: str, backend: Backend, *, also: Iterable[str] = ()) -> list[Jo
     if job is not None:
         return [job]
     jobs = backend.jobs.list()
-    names = {*also, *(one.name for one in jobs), *filter(None, map(_pipeline_of, jobs))}
+    names = {*also, *(other.name for other in jobs), *filter(None, map(_pipeline_of, jobs))}
     raise unknown_job(name, sorted(names), location=backend.location)
 
 

@@ -36,10 +36,10 @@ def json_schema(types: Mapping[Kind, list[str]] | None = None) -> dict[str, Any]
         (kind, name): model for kind in BUILT_IN for name, model in _models(kind, (types or {}).get(kind, []))
     }
     every: list[type[Options]] = [PipelineFields, TestFields, *models.values()]
-    references, made = models_json_schema(
+    references, document = models_json_schema(
         [(model, "validation") for model in every], ref_template="#/$defs/{model}"
     )
-    definitions = made["$defs"]
+    definitions = document["$defs"]
     for (_, name), model in models.items():
         definition = _definition(references[model, "validation"], definitions)
         definition["properties"]["type"] = {"const": name, "description": "what the node is"}
@@ -56,7 +56,7 @@ def json_schema(types: Mapping[Kind, list[str]] | None = None) -> dict[str, Any]
             *definition.get("properties", {}).values(),
             *definition.get("patternProperties", {}).values(),
         ):
-            # Pydantic's titles only say the names again, and links are those of the documentation.
+            # Pydantic's titles only repeat the names, and links are those of the documentation.
             schema.pop("title", None)
             if "description" in schema:
                 schema["description"] = _LINK.sub(r"\1", schema["description"])
@@ -65,8 +65,8 @@ def json_schema(types: Mapping[Kind, list[str]] | None = None) -> dict[str, Any]
         nodes[kind][name] = references[model, "validation"]
     _nest_sources(nodes["source"], definitions)
     _nest_side_outputs(nodes["sink"], definitions)
-    whole = _definition(references[PipelineFields, "validation"], definitions)
-    properties = dict(whole["properties"])
+    pipeline = _definition(references[PipelineFields, "validation"], definitions)
+    properties = dict(pipeline["properties"])
     for section, kind in SECTIONS.items():
         properties[section] = _section(kind, nodes[kind])
     properties["tests"] = {
@@ -186,12 +186,12 @@ def _take_aliases(definition: dict[str, Any], model: type[Options]) -> None:
             definition["properties"][other] = {**schema, "description": f"another name for `{name}`"}
         if name in definition["required"]:
             definition["required"].remove(name)
-            choices = [{"required": [each]} for each in (name, *others)]
+            choices = [{"required": [alias]} for alias in (name, *others)]
             definition.setdefault("allOf", []).append({"anyOf": choices})
 
 
 def _take_numbers_as_text(definition: Mapping[str, Any]) -> None:
-    """Let a number stand where a single text is wanted, or a list of them: a password may be one, and the name of a column."""
+    """Allow a number where a text or a list of texts is expected: a password may be a number, and the name of a column."""
     for schema in definition.get("properties", {}).values():
         parts = [part for part in schema.get("anyOf", [schema]) if part.get("type") not in ("null", "array")]
         if len(parts) == 1 and parts[0].get("type") == "string" and not {"enum", "const"} & parts[0].keys():
@@ -199,7 +199,7 @@ def _take_numbers_as_text(definition: Mapping[str, Any]) -> None:
 
 
 def _take_variables(definition: dict[str, Any]) -> None:
-    """Let a variable stand wherever something else than a text is wanted."""
+    """Allow a variable wherever something else than a text is expected."""
     for name, schema in definition.get("properties", {}).items():
         if "const" in schema or _takes_text(schema):
             continue
@@ -234,6 +234,6 @@ def _loads(kind: Kind, name: str) -> bool:
     try:
         model_of(kind, name, {}).model_json_schema()
     except Exception:
-        # Whoever uses it hears why; the schema of everything else is not to suffer.
+        # A pipeline with this plugin reports why; the schema of all other nodes is written.
         return False
     return True

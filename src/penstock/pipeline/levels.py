@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.transforms.sql import SqlNode
-from penstock.pipeline.view_node import Read, ViewTransformNode
+from penstock.pipeline.view_node import ViewInput, ViewTransformNode
 
 if TYPE_CHECKING:
     from penstock.pipeline.spec import NodeSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
+class ViewLevels:
     """Which nodes of a group are views, and in which order the flows of views run: a flow per level."""
 
     level: Mapping[str, int]
@@ -26,17 +26,20 @@ class Levels:
         return [node for node in nodes if node.name in self.views and self.level[node.name] == level]
 
 
-def levels(nodes: Sequence[NodeSpec], inputs: Mapping[str, Sequence[str]]) -> Levels:
+def levels(nodes: Sequence[NodeSpec], inputs: Mapping[str, Sequence[str]]) -> ViewLevels:
     """Return the levels of nodes, which come in order.
 
-    A `sql` node that reads nothing but views is one too: it sees all rows of theirs, so that a row which a filter lets go is deleted downstream.
+    A `sql` node that reads only views is a view too: it sees all of their rows, so a row that its filter drops is deleted downstream.
+    With `on_error` it is none: it leaves out changes for which its query fails.
     """
     level: dict[str, int] = {}
     views: set[str] = set()
     for node in nodes:
         above = inputs[node.name]
         model = node.model
-        only_views = isinstance(model, SqlNode) and bool(above) and set(above) <= views
+        # A view cannot leave rows out for which its query fails.
+        may_be_view = isinstance(model, SqlNode) and model.on_error == "fail"
+        only_views = may_be_view and bool(above) and set(above) <= views
         if not (isinstance(model, ViewTransformNode) or only_views):
             level[node.name] = max((level[name] for name in above), default=0)
             continue
@@ -48,13 +51,13 @@ def levels(nodes: Sequence[NodeSpec], inputs: Mapping[str, Sequence[str]]) -> Le
             1,
             *(level[name] if name in views and name not in logs else level[name] + 1 for name in above),
         )
-    return Levels(level, frozenset(views))
+    return ViewLevels(level, frozenset(views))
 
 
-def reads_of(node: NodeSpec, operations: Collection[str], names: Mapping[str, str]) -> tuple[Read, ...]:
+def reads_of(node: NodeSpec, operations: Collection[str], names: Mapping[str, str]) -> tuple[ViewInput, ...]:
     """The relations that a view reads."""
     model = node.model
     if isinstance(model, ViewTransformNode):
         return model.reads(names, operations)
     assert isinstance(model, SqlNode)
-    return tuple(Read(name, name) for name in model.inputs(names))
+    return tuple(ViewInput(name, name) for name in model.inputs(names))

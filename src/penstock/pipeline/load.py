@@ -1,5 +1,5 @@
-"""From a file to a pipeline: read, parse, fill in variables, let preprocessors change it, check every field, then what nodes say of
-each other.
+"""From a file to a pipeline: read, parse, fill in variables, let preprocessors change it, check every field, then the references
+between nodes.
 
     spec = load("pipeline.yaml")
 
@@ -21,6 +21,7 @@ from penstock.pipeline.problem import PipelineError, Problem, in_file_order
 from penstock.pipeline.references import check_references
 from penstock.pipeline.secret import credential, hide, model_secrets, secrets_in
 from penstock.pipeline.spec import PipelineSpec
+from penstock.pipeline.stored_secret import check_stored_secrets
 from penstock.pipeline.validation import Validation
 from penstock.pipeline.variables import Filling
 from penstock.pipeline.yaml_tree import LARGEST_FILE, Tree, decode, parse
@@ -113,6 +114,7 @@ def check_text(
     spec = validation.spec(tree)
     spec = replace(spec, secrets=spec.secrets | _literal_secrets(spec, environ))
     check_references(spec, validation)
+    check_stored_secrets(tree, spec, filling.values_of, validation)
     ordered = tuple(in_file_order(validation.problems))
     is_right = all(problem.is_warning for problem in ordered)
     return Checked(ordered, spec if is_right else None, tree)
@@ -120,13 +122,13 @@ def check_text(
 
 def _literal_secrets(spec: PipelineSpec, environ: Mapping[str, str] | None) -> set[str]:
     """What is secret without being a variable, and what a node reads from the environment itself."""
-    found: set[str] = set()
+    secrets: set[str] = set()
     for node in spec.nodes.values():
-        found |= model_secrets(node.model)
+        secrets |= model_secrets(node.model)
         name = getattr(node.model, "secret_name", None)
         value = None if name is None else config.secret(name) if environ is None else environ.get(name)
-        found |= credential(value) if value else set()
-    return found
+        secrets |= credential(value) if value else set()
+    return secrets
 
 
 def _passwords(settings: Settings) -> set[str]:
@@ -138,7 +140,7 @@ def _passwords(settings: Settings) -> set[str]:
 def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            # One byte more than a file may have tells that it is too large.
+            # One byte more than a file may have shows that it is too large.
             return file.read(LARGEST_FILE + 1)
     except FileNotFoundError:
         names = _beside(path)

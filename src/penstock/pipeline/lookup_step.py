@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from penstock.pipeline.relation import Relation
+from penstock.pipeline.node_output import NodeOutput
 from penstock.pipeline.step import Step
 from penstock.spark.errors.query import translated
 
@@ -27,9 +27,9 @@ class LookupStep(Step):
         self._spark = spark
         self.nodes = (node.name,)
 
-    def relations(self) -> Mapping[str, Relation]:
+    def outputs(self) -> Mapping[str, NodeOutput]:
         try:
-            return {self._node.name: Relation(self._rows().schema, static=True)}
+            return {self._node.name: NodeOutput(self._rows().schema, static=True)}
         finally:
             self._table.close()
 

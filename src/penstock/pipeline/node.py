@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -86,6 +86,9 @@ class DeadLetter(Options):
 
 class Node(Options):
     """The fields that every node may have."""
+
+    stored_fields: ClassVar[frozenset[str]] = frozenset({"primary_key"})
+    """The fields, by the names that users write, whose values the checkpoint or the state of a pipeline has as they are."""
 
     type: str = Field(description="what the node is")
     telemetry: Telemetry | None = Field(None, description="how the node shows itself in metrics and logs")

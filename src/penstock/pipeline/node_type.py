@@ -1,4 +1,4 @@
-"""From what stands behind `type:` to the model of a node: built-in ones by their tables, others are plugins."""
+"""From the value of `type:` to the model of a node: built-in types by their tables, others are plugins."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def model_of(kind: Kind, type_: str, fields: Mapping[str, Any]) -> type[Node]:
 
 
 def type_names(kind: Kind) -> list[str]:
-    """Return what may stand behind `type:`."""
+    """Return the values that `type:` may have."""
     from penstock.pipeline import plugin
 
     return plugin.type_names(kind)

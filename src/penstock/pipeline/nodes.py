@@ -1,4 +1,4 @@
-"""The node types of pipelines: what stands behind `type:` in YAML. Other names are those of plugins."""
+"""The node types of pipelines: the values of `type:` in YAML. Other names are those of plugins."""
 
 from __future__ import annotations
 

@@ -30,13 +30,13 @@ def offsets(checkpoint: Path, nodes: Sequence[str]) -> list[SourceOffset]:
         return [SourceOffset(node, "not read yet", None) for node in nodes]
     _, _, *lines = (checkpoint / "offsets" / str(last)).read_text(encoding="utf-8").split("\n")
     return [
-        _source(checkpoint, place, node, text.strip())
-        for place, (node, text) in enumerate(zip(nodes, lines, strict=False))
+        _source(checkpoint, index, node, text.strip())
+        for index, (node, text) in enumerate(zip(nodes, lines, strict=False))
     ]
 
 
 def described(offset: Any) -> str:
-    """An offset in words, for every kind of source whose offsets say something to people.
+    """An offset in words, for every kind of source whose offsets people can read.
 
     >>> described({"clicks": {"1": 40, "0": 12}})
     'clicks-0 up to 12, clicks-1 up to 40'
@@ -46,7 +46,7 @@ def described(offset: Any) -> str:
             from penstock.sources.postgres import follow
 
             return follow.described(offset)
-        if offset and all(isinstance(each, Mapping) for each in offset.values()):
+        if offset and all(isinstance(partitions, Mapping) for partitions in offset.values()):
             positions = (
                 f"{topic}-{partition} up to {end}"
                 for topic, partitions in sorted(offset.items())
@@ -58,12 +58,12 @@ def described(offset: Any) -> str:
     return json.dumps(offset)
 
 
-def _source(checkpoint: Path, place: int, node: str, text: str) -> SourceOffset:
+def _source(checkpoint: Path, index: int, node: str, text: str) -> SourceOffset:
     if text in ("", NOT_YET):
         return SourceOffset(node, "not read yet", None)
     offset = json.loads(text)
     if isinstance(offset, dict) and offset.keys() == {"logOffset"}:
-        names = _files_read(checkpoint / "sources" / str(place), offset["logOffset"])
+        names = _files_read(checkpoint / "sources" / str(index), offset["logOffset"])
         return SourceOffset(node, f"{len(names)} file{'' if len(names) == 1 else 's'}", offset)
     return SourceOffset(node, described(offset), offset)
 

@@ -1,4 +1,4 @@
-"""The dead letters of a pipeline that wait, and asking for them to go through it again."""
+"""The dead letters of a pipeline that wait for a replay, and the request for one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class PendingLetters:
-    """The letters of the nodes of a pipeline, or of one of them, that were not replayed and that nobody has asked for yet."""
+    """The letters of the nodes of a pipeline, or of one of them, that were not replayed and are in no request yet."""
 
     def __init__(self, session: Session, spec: PipelineSpec, node: str | None) -> None:
         self._session = session
@@ -61,7 +61,7 @@ class PendingLetters:
     def ask(self, plan: PipelinePlan, limit: int | None = None) -> dict[str, list[Request]]:
         """Ask for the letters to go through again, and return the requests by the group that is to take them.
 
-        All that is wrong with a letter is said before anything is asked for.
+        Errors of letters are raised before any request is made.
         """
         ids: dict[str, list[str]] = {}
         for row in self.frame(limit).select("node", "id").collect():
@@ -112,7 +112,7 @@ def _nodes(spec: PipelineSpec, name: str | None) -> Sequence[NodeSpec]:
             f"no node of '{spec.name}' keeps dead letters",
             code="PIPELINE_REPLAY",
             where=spec.path,
-            hint="on_error: dead_letter of a script, a handler, an expectation, a look-up or a plugin",
+            hint="on_error: dead_letter of a transform or a sink",
         )
     if name is None:
         return list(nodes.values())

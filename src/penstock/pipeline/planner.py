@@ -1,4 +1,4 @@
-"""From a pipeline as its file says it to groups that can run: sources are opened, types resolved through Spark, steps put in order."""
+"""From the specification of a pipeline to groups that can run: sources are opened, types resolved through Spark, steps put in order."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError, suggest
-from penstock.pipeline import dead_letter
+from penstock.pipeline.dead_letter import LetterStore
 from penstock.pipeline.dynamic_table_step import DynamicTables, DynamicTableStep, plan_checks
 from penstock.pipeline.event_time import event_time_of
 from penstock.pipeline.failed_rows import FailedRows
 from penstock.pipeline.fields import ENDING_TRIGGERS
-from penstock.pipeline.graph import Graph, graph, reachable
+from penstock.pipeline.graph import PipelineGraph, graph, reachable
 from penstock.pipeline.group import GroupPlan, Phase, SinkPlan, SourcePlan, refuse_unfit
 from penstock.pipeline.group_folder import GroupFolder
 from penstock.pipeline.group_name import group_names, job_name
@@ -28,7 +28,7 @@ from penstock.pipeline.node import (
     TransformNode,
     labels_of,
 )
-from penstock.pipeline.relation import Relation
+from penstock.pipeline.node_output import NodeOutput
 from penstock.pipeline.replay import Letters
 from penstock.pipeline.source_change import READS, SourceChanges, fingerprint, note_reads, source_changes
 from penstock.pipeline.sources.hybrid import HybridNode
@@ -38,10 +38,10 @@ from penstock.pipeline.transforms.lookup import LookupNode
 from penstock.pipeline.transforms.plugin import PluginTransformNode
 from penstock.pipeline.transforms.sql import SqlNode
 from penstock.pipeline.values import GroupValues, PlannedValues, Stored
-from penstock.sources.base import Context as SourceContext
+from penstock.sources.base import SourceContext
 from penstock.spark.errors.query import translated
 from penstock.spark.micro_batch import plan as spark_plan
-from penstock.transforms.base import Context
+from penstock.transforms.base import TransformContext
 
 if TYPE_CHECKING:
     from penstock.engine.session import Session
@@ -69,10 +69,10 @@ class Planner:
         runs: bool = False,
         is_trial: bool = False,
     ) -> None:
-        """`folder` has the state of views; `read` are nodes whose rows somebody looks at who is no sink.
+        """`folder` has the state of views; `read` are nodes whose rows something else than a sink reads.
 
         `before` are the groups that have run, as `group_names` takes them. `stored` gives what a group remembers. A pipeline that `runs` goes on
-        from it, and one that is looked at is only compared with it. A trial writes nothing anywhere: dynamic tables that the pipeline fills begin empty, in memory, and dead letters and
+        from it; any other is only compared with it. A trial writes nothing anywhere: dynamic tables that the pipeline fills begin empty, in memory, and dead letters and
         side outputs go nowhere.
         """
         self._session = session
@@ -82,7 +82,7 @@ class Planner:
         self._stored = stored
         self._runs = runs
         self._is_trial = is_trial
-        self._graph: Graph = graph(spec)
+        self._graph: PipelineGraph = graph(spec)
         kinds = [{node.name: node.kind for node in group.nodes} for group in self._graph.queries]
         self._before = before or {}
         self._names = group_names(kinds, self._before)
@@ -99,7 +99,7 @@ class Planner:
     def group_of(self, node: str) -> str:
         """Return the name of the group that a node is in."""
         groups = zip(self._graph.queries, self._names, strict=True)
-        return next(name for group, name in groups if node in {one.name for one in group.nodes})
+        return next(name for group, name in groups if node in {member.name for member in group.nodes})
 
     def _group(self, group: Group, name: str, *, history_done: bool = False) -> GroupPlan:
         folder = GroupFolder.of(self._folder, name)
@@ -111,22 +111,23 @@ class Planner:
         changed = note_reads(values.planned, {name: model.reads for name, model in models.items()})
         phase = self._phase(group, values.planned)
         sources = tuple(self._sources(group, values.planned, folder, phase))
-        relations = {source.node.name: source.relation for source in sources}
+        outputs = {source.node.name: source.output for source in sources}
         changes = self._source_changes(name, folder, phase, sources, changed)
-        steps = tuple(self._steps(group, folder, relations))
-        sinks = tuple(self._sinks(group, relations))
-        failed = tuple(self._failed(node) for node in group.transforms if _may_fail(node))
+        steps = tuple(self._steps(group, folder, outputs))
+        sinks = tuple(self._sinks(group, outputs))
+        takers = [*group.transforms, *group.sinks]
+        failed = tuple(self._failed(node) for node in takers if _may_fail(node))
         letters = {
-            node.name: Letters(node, self.dead_letters(node), relations[self._graph.inputs[node.name][0]])
-            for node in group.transforms
+            node.name: Letters(node, self.dead_letters(node), self._rows_of(node, outputs))
+            for node in takers
             if has_letters(node)
         }
         nodes = {node.name: node for node in group.nodes}
-        rows = {**relations, **{sink.node.name: sink.relation for sink in sinks}}
+        by_node = {**outputs, **{sink.node.name: sink.input for sink in sinks}}
         event_times = {
             node: event_time
-            for node, relation in rows.items()
-            if (event_time := event_time_of(nodes[node], relation.schema)) is not None
+            for node, output in by_node.items()
+            if (event_time := event_time_of(nodes[node], output.schema)) is not None
         }
         return GroupPlan(
             name,
@@ -135,7 +136,7 @@ class Planner:
             sources,
             steps,
             sinks,
-            relations,
+            outputs,
             nodes,
             failed,
             letters,
@@ -188,7 +189,7 @@ class Planner:
     def _sources(
         self, group: Group, values: PlannedValues, folder: GroupFolder, phase: Phase
     ) -> Iterator[SourcePlan]:
-        """Open the sources by their names, not as they stand in the file: Spark knows them by their order from one run to the next."""
+        """Open the sources by their names, not in the order of the file: Spark identifies them by their order from one run to the next."""
         goes_on = not all(_is_bounded(node) for node in group.sources)
         for node in sorted(group.sources, key=lambda node: node.name):
             model = node.model
@@ -207,9 +208,9 @@ class Planner:
                 stream = self._session.read_stream.of(source, context)
                 keys = tuple(model.primary_key) or source.keys
             require_columns(node, model.primary_key, stream.frame.columns)
-            relation = Relation(stream.frame.schema, keys)
+            output = NodeOutput(stream.frame.schema, keys)
             is_idle = phase is Phase.HISTORY and not isinstance(model, HybridNode)
-            yield SourcePlan(node, source, stream, relation, is_idle)
+            yield SourcePlan(node, source, stream, output, is_idle)
 
     def _source(self, model: SourceNode, context: SourceContext, phase: Phase) -> Source:
         """The source that a node is; a hybrid one is its history, and then its live source."""
@@ -224,7 +225,7 @@ class Planner:
             return model.history_source(settings, boundary)
         return model.live_source(settings, boundary)
 
-    def _steps(self, group: Group, folder: GroupFolder, relations: dict[str, Relation]) -> Iterator[Step]:
+    def _steps(self, group: Group, folder: GroupFolder, outputs: dict[str, NodeOutput]) -> Iterator[Step]:
         """Plan the steps in order, and add what their nodes give."""
         tables = DynamicTables()
         asked = [node.name for node in group.transforms if isinstance(node.model, DynamicTableNode)]
@@ -238,23 +239,23 @@ class Planner:
                 step: Step = ViewsStep(
                     self._session,
                     views,
-                    relations,
+                    outputs,
                     level=level,
                     folder=folder.views(level),
                     readers=self._outside({node.name for node in views}, order.views),
-                    once=self._read_logs(group, order.views, relations),
+                    once=self._read_logs(group, order.views, outputs),
                     origins={node.name: self._origin(node) for node in group.nodes},
                 )
-                relations.update(step.relations())
+                outputs.update(step.outputs())
                 yield step
             for node in group.transforms:
                 if node.name not in order.views and order.level[node.name] == level:
-                    step = self._step(node, relations, tables)
-                    relations.update(step.relations())
+                    step = self._step(node, outputs, tables)
+                    outputs.update(step.outputs())
                     yield step
 
     def _outside(self, views: set[str], all_views: Collection[str]) -> dict[str, set[str]]:
-        """Of every view whose changes somebody outside of its flow reads: the sinks, and the views of later flows, that keep what they make of them."""
+        """Of every view whose changes are read outside of its flow: the sinks, and the views of later flows, that store what they compute from them."""
         readers = self._graph.readers
         outside = {name: set(readers.get(name, ())) - views for name in views}
         passing = {name: () if name in all_views else who for name, who in readers.items()}
@@ -266,10 +267,10 @@ class Planner:
         }
 
     def _read_logs(
-        self, group: Group, views: Collection[str], relations: Mapping[str, Relation]
+        self, group: Group, views: Collection[str], outputs: Mapping[str, NodeOutput]
     ) -> frozenset[str]:
         """The views for which every row counts that comes, whatever its key."""
-        operations = {*views, *(name for name, relation in relations.items() if relation.operations)}
+        operations = {*views, *(name for name, output in outputs.items() if output.operations)}
         names = {node.name.lower(): node.name for node in group.nodes}
         return frozenset(
             node.name
@@ -279,17 +280,17 @@ class Planner:
 
     def _origin(self, node: NodeSpec) -> tuple[tuple[str, str], ...]:
         """What the sources above a node read."""
-        above = sorted(self._graph.above(node.name), key=lambda one: one.name)
+        above = sorted(self._graph.above(node.name), key=lambda other: other.name)
         return tuple(
-            (one.name, ",".join(fingerprint(one.model.reads).values()))
-            for one in above
-            if isinstance(one.model, SourceNode)
+            (other.name, ",".join(fingerprint(other.model.reads).values()))
+            for other in above
+            if isinstance(other.model, SourceNode)
         )
 
-    def _step(self, node: NodeSpec, relations: Mapping[str, Relation], tables: DynamicTables) -> Step:
+    def _step(self, node: NodeSpec, outputs: Mapping[str, NodeOutput], tables: DynamicTables) -> Step:
         spark, model = self._session.spark, node.model
-        # A dynamic table is asked, and has no rows for its readers.
-        inputs = {name: relations[name] for name in self._graph.inputs[node.name] if name in relations}
+        # A dynamic table has no rows for its readers: queries call its function.
+        inputs = {name: outputs[name] for name in self._graph.inputs[node.name] if name in outputs}
         if isinstance(model, DynamicTableNode):
             if self._is_trial and model.sql is not None:
                 model = model.model_copy(update={"backend": "InMemory"})
@@ -302,7 +303,7 @@ class Planner:
                     f"'{node.name}' reads no other node",
                     code="PIPELINE_SQL_INPUT",
                     where=str(node.place_of("sql")),
-                    hint=suggest("", list(relations), what="node"),
+                    hint=suggest("", list(outputs), what="node"),
                 )
             return SqlStep(node, spark, inputs)
         if isinstance(model, LookupNode) and model.is_table:
@@ -310,17 +311,17 @@ class Planner:
         assert isinstance(model, RowTransformNode | LookupNode), f"no transform: {type(model).__name__}"
         if self._is_trial and isinstance(model, PluginTransformNode):
             model = model.model_copy(update={"side_outputs": model.side_outputs.going_nowhere()})
-        (relation,) = inputs.values()
-        context = self._context(node, relation.keys)
+        (only_input,) = inputs.values()
+        context = self._context(node, only_input.keys)
         with translated(where=str(node.place)):
             transform = model.transform(self._session.settings)
         return TransformStep(node, transform, spark, inputs, context)
 
-    def _context(self, node: NodeSpec, keys: tuple[str, ...]) -> Context:
+    def _context(self, node: NodeSpec, keys: tuple[str, ...]) -> TransformContext:
         """The node of a transform; without a key of its own it has that of its input."""
         model = node.model
         assert isinstance(model, TransformNode)
-        return Context(
+        return TransformContext(
             self._session.spark,
             self._spec.name,
             node.name,
@@ -330,34 +331,38 @@ class Planner:
             labels_of(model),
         )
 
+    def _rows_of(self, node: NodeSpec, relations: Mapping[str, NodeOutput]) -> NodeOutput:
+        """The rows that come into a node, beside the tables that it joins or asks."""
+        read = [relations[name] for name in self._graph.inputs[node.name] if name in relations]
+        return next(relation for relation in read if not relation.static)
+
     def _failed(self, node: NodeSpec) -> FailedRows:
         """What happens to the rows that a node cannot take."""
         model = node.model
         assert isinstance(model, RowErrors)
-        stored = model.on_error == "dead_letter" and not self._is_trial
-        place = self.dead_letters(node) if stored else None
-        return FailedRows(node, self._spec.name, None if place is None else place.letters())
+        has_store = model.on_error == "dead_letter" and not self._is_trial
+        letters = self.dead_letters(node).letters() if has_store else None
+        return FailedRows(node, self._spec.name, letters)
 
-    def dead_letters(self, node: NodeSpec) -> dead_letter.Place:
-        """Where the dead letters of a node are."""
+    def dead_letters(self, node: NodeSpec) -> LetterStore:
+        """Where the dead letters of a node are stored."""
         model = node.model
         assert isinstance(model, RowErrors)
         folder = self._folder / "dead-letters" / node.name
-        return dead_letter.Place(
-            model.dead_letter or DeadLetter.model_validate({}), str(folder), self._session.settings
-        )
+        letters = model.dead_letter or DeadLetter.model_validate({})
+        return LetterStore(letters, str(folder), self._session.settings)
 
-    def _sinks(self, group: Group, relations: Mapping[str, Relation]) -> Iterator[SinkPlan]:
+    def _sinks(self, group: Group, outputs: Mapping[str, NodeOutput]) -> Iterator[SinkPlan]:
         for node in group.sinks:
             model = node.model
             assert isinstance(model, SinkNode)
             (name,) = self._graph.inputs[node.name]
-            relation = relations[name]
-            require_columns(node, model.primary_key, relation.columns)
+            output = outputs[name]
+            require_columns(node, model.primary_key, output.columns)
             with translated(where=str(node.place)):
                 sink = model.sink(self._session.settings)
-            keys = tuple(model.primary_key) or relation.keys
-            plan = SinkPlan(node, sink, name, relation, keys, model.mode)
+            keys = tuple(model.primary_key) or output.keys
+            plan = SinkPlan(node, sink, name, output, keys, model.mode)
             refuse_unfit(plan)
             yield plan
 

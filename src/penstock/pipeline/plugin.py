@@ -1,7 +1,7 @@
 """Plugins as nodes of pipelines: `type:` names an entry point of an installed package, or is `python` with the class in `module:`.
 
-The options of a plugin stand beside the fields of the node, or all of them under `options:`. An option with the name of a field of the node
-(`type`, `from`, `primary_key` ...) or of what it says of itself (`mode`, `source`, `sink` ...) stands under `options:`, and the others with it.
+The options of a plugin are beside the fields of the node, or all of them under `options:`. When an option has the name of a field of the node
+(`type`, `from`, `primary_key` ...) or of a property of its class (`mode`, `source`, `sink` ...), all options are under `options:`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MODULE = "the class of the plugin, as `my_module:MyClass`"
 
 
 def type_names(kind: Kind) -> list[str]:
-    """Return what may stand behind `type:`: the built-in nodes, `python`, and the plugins that are installed."""
+    """Return the values that `type:` may have: the built-in nodes, `python`, and the plugins that are installed."""
     return [*_BUILT_IN[kind].names(), PYTHON, *_PLUGINS[kind].names()]
 
 
@@ -78,7 +78,7 @@ def node_model(kind: Kind, type: str, fields: Mapping[str, Any]) -> type[Node]:
 
 
 def python_model(kind: Kind) -> type[Node]:
-    """Return the model of plugins without an entry point, for any class: what options there are, nobody knows."""
+    """Return the model of plugins without an entry point, for any class: its options are not known."""
     bases: tuple[type[Any], ...] = (_MODELS[kind], _AnyOptions)
     model: type[Node] = create_model(
         f"Python{kind.capitalize()}Node",

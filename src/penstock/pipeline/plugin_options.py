@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SideOutputs(Options):
-    """The side outputs of a plugin: a sink for each, by the name that the plugin calls it; `node_model` adds the fields."""
+    """The side outputs of a plugin: a sink for each, by the name that the plugin uses; `node_model` adds the fields."""
 
     def sinks(self, settings: Settings) -> dict[str, Sink]:
         """Return the sinks by their names."""
@@ -24,13 +24,13 @@ class SideOutputs(Options):
         return {name: node.sink(settings) for name, node in nodes.items()}
 
     def going_nowhere(self) -> SideOutputs:
-        """Return the same side outputs, whose rows nobody stores."""
+        """Return the same side outputs, whose rows are not stored."""
         nowhere = SINK_NODES.load("blackhole").model_validate({"type": "blackhole", "from": ""})
         return self.model_copy(update=dict.fromkeys(type(self).model_fields, nowhere))
 
 
 class PluginNode(Node):
-    """The part of a plugin's node that knows the plugin; `node_model` makes the whole model."""
+    """The part of a plugin's node that refers to the plugin; `node_model` makes the complete model."""
 
     plugin: ClassVar[Any]
     """The class of the plugin."""

@@ -15,7 +15,7 @@ from typing import Any, cast
 from penstock.errors import ConfigError, PenstockError
 from penstock.pipeline.problem import Problem
 from penstock.pipeline.spec import Place
-from penstock.pipeline.yaml_tree import MappingTree, Scalar, SequenceTree, Tree, plain
+from penstock.pipeline.yaml_tree import MappingTree, SequenceTree, Tree, YamlScalar, plain
 from penstock.registry import load_entry_point
 
 GROUP = "penstock.preprocessors"
@@ -32,9 +32,9 @@ def preprocessed(document: Document, *, path: str) -> Document:
             error.where = error.where or path
             raise
         except (Exception, SystemExit) as error:
-            said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise ConfigError(
-                f"the preprocessor '{name}' failed: {said}",
+                f"the preprocessor '{name}' failed: {reason}",
                 code="PREPROCESSOR_FAILED",
                 where=path,
                 hint="correct the pipeline or the plugin, or uninstall the plugin",
@@ -53,7 +53,7 @@ def preprocessed(document: Document, *, path: str) -> Document:
 def rewritten(tree: Tree, path: str) -> tuple[Tree, Problem | None]:
     """Return the tree of a file as all preprocessors leave it, and what is wrong when one of them refuses it.
 
-    What they left as it was keeps its place; what is new has the place of what stands around it.
+    What they do not change keeps its place; what is new has the place of the value around it.
     """
     if not isinstance(tree, MappingTree) or not entry_points(group=GROUP):
         return tree, None
@@ -67,14 +67,14 @@ def rewritten(tree: Tree, path: str) -> tuple[Tree, Problem | None]:
 
 
 def _merged(value: Any, before: Tree | None, place: Place) -> Tree:
-    """A value as a tree, with the places of the tree that stood there before."""
+    """A value as a tree, with the places of the tree that was there before."""
     place = place if before is None else before.place
     if before is not None and _same(plain(before), value):
         return before
     if isinstance(value, dict):
         old = before if isinstance(before, MappingTree) else MappingTree((), place)
         entries = [
-            (old.key(str(name)) or Scalar(str(name), place), _merged(item, old.get(str(name)), place))
+            (old.key(str(name)) or YamlScalar(str(name), place), _merged(item, old.get(str(name)), place))
             for name, item in value.items()
         ]
         return MappingTree(tuple(entries), place)
@@ -85,9 +85,9 @@ def _merged(value: Any, before: Tree | None, place: Place) -> Tree:
             tuple(_merged(item, old, place) for item, old in zip(value, old_items, strict=False)), place
         )
     if isinstance(value, str):
-        return Scalar(value, place, style='"')
+        return YamlScalar(value, place, style='"')
     if value is None or isinstance(value, bool | int | float):
-        return Scalar(json.dumps(value), place, plain=True)
+        return YamlScalar(json.dumps(value), place, plain=True)
     raise ConfigError(
         f"a preprocessor left {type(value).__name__} in the pipeline, which YAML does not have",
         code="PREPROCESSOR_FAILED",

@@ -33,7 +33,7 @@ INTERVAL = "100 ms"
 
 
 class PreviewSink(Sink):
-    """Hands rows on to somebody who looks."""
+    """Puts rows into a queue, from which the preview reads them."""
 
     modes: ClassVar[frozenset[str]] = frozenset({"append"})
     needs_checkpoint = False
@@ -63,7 +63,9 @@ class Preview:
         self._rows: SimpleQueue[pa.Table | None] = SimpleQueue()
         self._error: PenstockError | None = None
         self._node = shown_node(spec, node)
-        self._spec = replace(spec, nodes={one.name: one for one in graph(spec).above(self._node)}, tests=())
+        self._spec = replace(
+            spec, nodes={above.name: above for above in graph(spec).above(self._node)}, tests=()
+        )
 
     @contextmanager
     def opened(self) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
@@ -74,12 +76,12 @@ class Preview:
         try:
             planner = Planner(self._session, self._spec, folder=folder, read=[self._node], is_trial=True)
             (group,) = planner.groups()
-            relation = group.relations[self._node]
+            output = group.outputs[self._node]
             node = self._spec.nodes[self._node]
-            sink = SinkPlan(node, PreviewSink(self._rows, self._limit), self._node, relation, (), "append")
+            sink = SinkPlan(node, PreviewSink(self._rows, self._limit), self._node, output, (), "append")
             query = self._start(replace(group, sinks=(sink,)))
             try:
-                yield user_schema(relation.schema), self._batches()
+                yield user_schema(output.schema), self._batches()
             finally:
                 query.stop(0.5)
         finally:
@@ -135,7 +137,7 @@ def shown_node(spec: PipelineSpec, name: str) -> str:
 
 
 def last_node(spec: PipelineSpec) -> str:
-    """The node that is shown when nobody says which: the last one that gives rows."""
+    """The node that is shown by default: the last one that gives rows."""
     return [
         node.name
         for node in spec.nodes.values()

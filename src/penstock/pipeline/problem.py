@@ -1,4 +1,4 @@
-"""What is wrong in the file of a pipeline: every mistake with its place and a hint, and the one error that carries them all."""
+"""What is wrong in the file of a pipeline: every mistake with its place and a hint, and the one error that has them all."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from penstock.errors import ConfigError
 from penstock.pipeline.spec import Place
 
 MOST_PROBLEMS = 100
-"""After so many mistakes nobody reads on, and the search for near names takes time."""
+"""So many mistakes are enough for a reader, and the search for near names takes time."""
 MOST_SHOWN = 50
 """How many mistakes the text of an error shows; `problems` has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake, or something to look at."""
+    """One mistake, or a warning."""
 
     place: Place
     text: str

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline.changes import fingerprints
 from penstock.pipeline.group_folder import FOLDER
-from penstock.pipeline.group_name import GROUP, NODES, OUTSIDE
+from penstock.pipeline.group_name import GROUP, NODES
 from penstock.spark.micro_batch import plan as spark_plan
 
 if TYPE_CHECKING:
@@ -19,23 +18,18 @@ PIPELINE = "pipeline"
 SOURCES = "sources"
 """The node of each source of Spark, in the order in which a checkpoint has their offsets."""
 LETTERS = "dead_letters"
-"""Where nodes keep dead letters: a folder of the pipeline's own, or None for another place."""
+"""Where nodes store dead letters: a folder of the pipeline's own, or None for another store."""
 
 
-def parts(spec: PipelineSpec, group: GroupPlan, before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record of a group; what sources made that were in the record `before` and are gone stays in it."""
-    left = {name: made for name, made in before.get(OUTSIDE, {}).items() if name not in group.nodes}
-    outside = left | {
-        source.node.name: made for source in group.sources if (made := source.source.made_outside)
-    }
+def parts(spec: PipelineSpec, group: GroupPlan) -> dict[str, Any]:
+    """Return the record of a group."""
     return {
         PIPELINE: spec.path,
         NODES: {name: node for name, node in fingerprints(spec).items() if name in group.nodes},
         GROUP: group.name,
         FOLDER: str(group.folder.path),
         SOURCES: spark_sources(group),
-        OUTSIDE: outside,
-        LETTERS: {name: letters.place.own_folder for name, letters in group.letters.items()},
+        LETTERS: {name: letters.store.own_folder for name, letters in group.letters.items()},
     }
 
 

@@ -1,4 +1,4 @@
-"""What the nodes of a pipeline say of each other: names that are read, cycles, keys, and nodes that nothing reads."""
+"""Checks across the nodes of a pipeline: names that are read, cycles, keys, and nodes that nothing reads."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from penstock.pipeline.problem import MOST_PROBLEMS
 from penstock.pipeline.spec import NodeSpec, PipelineSpec, Place
 from penstock.pipeline.transforms.dynamic_table import DynamicTableNode
 from penstock.pipeline.transforms.lookup import LookupNode
-from penstock.pipeline.transforms.sql import MEMBERSHIP, SqlNode
+from penstock.pipeline.transforms.sql import MEMBERSHIP, SEVERAL_INPUTS, SqlNode
 from penstock.pipeline.transforms.view import ViewNode
-from penstock.pipeline.validation import Declared, Validation
+from penstock.pipeline.validation import DeclaredNode, Validation
 from penstock.pipeline.view_node import ViewTransformNode
-from penstock.pipeline.yaml_tree import MappingTree, Scalar, plain
+from penstock.pipeline.yaml_tree import MappingTree, YamlScalar, plain
 from penstock.sql.lexer import Kind as Token
 from penstock.sql.lexer import significant
-from penstock.sql.relation import Relation, relations, texts_of_call
+from penstock.sql.relation import RelationName, relations, texts_of_call
 
 UNKNOWN = "PIPELINE_UNKNOWN_NODE"
 """The code of a name that no node has."""
@@ -35,11 +35,15 @@ FORMATS = {"parquet", "csv", "json", "orc", "avro", "text", "delta", "iceberg", 
 
 
 def check_references(spec: PipelineSpec, validation: Validation) -> None:
-    """Report what is wrong between nodes; only what all nodes must be right for is left out when some are not."""
+    """Report what is wrong between nodes; checks that need all nodes are left out when some are wrong."""
+    misnaming = set()
     for node in spec.nodes.values():
         if len(validation.problems) > MOST_PROBLEMS:
             return
+        before = len(validation.problems)
         _check_names(node, validation)
+        if any(problem.code == UNKNOWN for problem in validation.problems[before:]):
+            misnaming.add(node.name)
         _check_schema(spec, node, validation)
     inputs = {name: spec.inputs(name) for name in spec.nodes}
     for cycle in cycles(
@@ -52,7 +56,9 @@ def check_references(spec: PipelineSpec, validation: Validation) -> None:
     if len(spec.nodes) < len(validation.declared):
         return
     for node in spec.nodes.values():
-        _check_inputs(node, inputs[node.name], spec, validation)
+        # A node that reads a name that there is not may have no other input because of that.
+        if node.name not in misnaming:
+            _check_inputs(node, inputs[node.name], spec, validation)
     _check_keys(spec, validation)
     if not any(problem.code == UNKNOWN for problem in validation.problems):
         _check_use(spec, inputs, validation)
@@ -136,7 +142,7 @@ def _check_query(node: NodeSpec, sql: str, validation: Validation) -> None:
             validation.report(place, text, hint, TABLE)
 
 
-def _is_dynamic_table(node: Declared) -> bool:
+def _is_dynamic_table(node: DeclaredNode) -> bool:
     tree = node.tree
     return isinstance(tree, MappingTree) and getattr(tree.get("type"), "text", None) == "dynamic_table"
 
@@ -146,8 +152,14 @@ def _check_inputs(node: NodeSpec, inputs: Sequence[str], spec: PipelineSpec, val
     model = node.model
     if not isinstance(model, SqlNode | ViewNode):
         return
-    models = [spec.nodes[name].model for name in inputs if name in spec.nodes]
-    if any(not (isinstance(other, TransformNode) and other.is_table) for other in models):
+    models = {name: spec.nodes[name].model for name in inputs if name in spec.nodes}
+    rows = [
+        name for name, other in models.items() if not (isinstance(other, TransformNode) and other.is_table)
+    ]
+    if isinstance(model, SqlNode) and model.on_error != "fail" and len(rows) > 1:
+        text = f"on_error of '{node.name}': it reads {', '.join(rows)}, and tells only rows of one node apart"
+        validation.report(node.place_of("on_error"), text, SEVERAL_INPUTS, "PIPELINE_ON_ERROR")
+    if rows:
         return
     written = _field(node, "sql", validation)
     place = node.place_of("sql") if written is None else written.place
@@ -161,7 +173,7 @@ def _check_inputs(node: NodeSpec, inputs: Sequence[str], spec: PipelineSpec, val
 
 
 def _check_asks_no_table(node: NodeSpec, field: str, validation: Validation) -> None:
-    """A view keeps what it said of a row, and a dynamic table changes without a row of the view's."""
+    """A view keeps its answer for a row, and a dynamic table changes without a row of the view."""
     text = getattr(node.model, field, None)
     names = texts_of_call(text, MEMBERSHIP) if isinstance(text, str) else ()
     if names and isinstance(text, str):
@@ -173,7 +185,7 @@ def _check_asks_no_table(node: NodeSpec, field: str, validation: Validation) -> 
         validation.report(place, message, hint, "PIPELINE_VIEW")
 
 
-def _near(relation: Relation, names: Iterable[str]) -> str | None:
+def _near(relation: RelationName, names: Iterable[str]) -> str | None:
     """The node that a dotted name was meant to be; a table of a catalog is none, though its name may end as a node's."""
     wanted = _squashed(relation.name)
     for name in names:
@@ -185,7 +197,7 @@ def _near(relation: Relation, names: Iterable[str]) -> str | None:
 
 def _is_near(wanted: str, other: str) -> bool:
     matcher = difflib.SequenceMatcher(None, wanted, other)
-    # The first bound costs next to nothing, and all names of a large file are asked for each name.
+    # The first bound costs next to nothing, and each name is compared with all names of a large file.
     return matcher.real_quick_ratio() >= NEAR and matcher.quick_ratio() >= NEAR and matcher.ratio() >= NEAR
 
 
@@ -209,9 +221,9 @@ def _check_schema(spec: PipelineSpec, node: NodeSpec, validation: Validation) ->
     columns = None if schema is None else declared_columns(plain(schema))
     if columns is None:
         return
-    known = {column.lower() for column in columns}
+    column_names = {column.lower() for column in columns}
     for name in model.primary_key:
-        if name.lower() not in known:
+        if name.lower() not in column_names:
             text = f"the primary key of the {node.kind} '{node.name}' has '{name}', which is not in the schema of '{declaring.name}'"
             place = node.place_of("primary_key")
             validation.report(place, text, suggest(name, columns, what="column"), "PIPELINE_PRIMARY_KEY")
@@ -259,11 +271,11 @@ def _readable(validation: Validation) -> list[str]:
     return [node.name for node in validation.declared.values() if node.kind != "sink"]
 
 
-def _field(node: NodeSpec, name: str, validation: Validation) -> Scalar | None:
+def _field(node: NodeSpec, name: str, validation: Validation) -> YamlScalar | None:
     """A field of a node as the file has it."""
     tree = validation.declared[node.name.lower()].tree
     value = tree.get(name) if isinstance(tree, MappingTree) else None
-    return value if isinstance(value, Scalar) else None
+    return value if isinstance(value, YamlScalar) else None
 
 
 def _place_of_input(node: NodeSpec, name: str) -> Place:

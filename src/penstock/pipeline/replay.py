@@ -1,6 +1,6 @@
-"""Dead letters that go through a pipeline again: who asks for it, and the epoch that takes them.
+"""Dead letters that go through a pipeline again: the requests for it, and the epoch that takes them.
 
-1. Somebody asks: a request in the state backend names a node and the ids of letters (`Requests`). That needs no lease.
+1. A request in the state backend names a node and the ids of letters (`Requests`). It needs no lease.
 2. The next epoch of the group that has not begun takes all requests, and has no rows of the sources (`Replay`). Which epoch that is
    is noted before anything of it is computed, so that it takes the same letters when it comes again.
 3. When the checkpoint has the epoch, the letters are noted as replayed, and the requests are gone.
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from penstock.backend.job_values import JobValues
 from penstock.errors import DataError
-from penstock.pipeline.dead_letter import Place
-from penstock.pipeline.relation import Relation
+from penstock.pipeline.dead_letter import LetterStore
+from penstock.pipeline.node_output import NodeOutput
 from penstock.pipeline.spec import NodeSpec
 from penstock.spark.errors.query import translated
 from penstock.streaming.job import SINK
@@ -40,7 +40,7 @@ _ID = 32
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Letters of one node that somebody wants to go through again."""
+    """Letters of one node that are to go through again."""
 
     name: str
     node: str
@@ -49,7 +49,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """What was asked of the job of a group, and which letters were replayed."""
+    """The requests to the job of a group, and which letters were replayed."""
 
     backend: Backend
     job: str
@@ -81,19 +81,22 @@ class Requests:
 
     @property
     def values(self) -> JobValues:
-        """Where both are; to ask needs no lease."""
+        """Where both are stored; a request needs no lease."""
         return JobValues(self.backend, self.job, NAMESPACE)
 
 
 class _WithWaiting(Replayed):
-    """Letters that were replayed or are asked for."""
+    """Letters that were replayed or are requested."""
 
     def __init__(self, requests: Requests) -> None:
         super().__init__(requests.values)
         self._requests = requests
 
     def ids(self) -> list[str]:
-        return [*super().ids(), *(each for request in self._requests.waiting() for each in request.ids)]
+        return [
+            *super().ids(),
+            *(letter_id for request in self._requests.waiting() for letter_id in request.ids),
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +104,12 @@ class Letters:
     """The letters of one node: where they are, and the rows that come into the node."""
 
     node: NodeSpec
-    place: Place
-    input: Relation
+    store: LetterStore
+    input: NodeOutput
 
     def rows(self, spark: SparkSession, ids: Sequence[str]) -> DataFrame:
         """The rows of letters."""
-        stored = self.place.read(spark)
+        stored = self.store.read(spark)
         chosen = stored.where(stored.id.isin(list(ids))).dropDuplicates(["id"])
         return dead_letter.rows(chosen, self.input.schema)
 
@@ -127,7 +130,7 @@ class Letters:
 
 @dataclass(slots=True)
 class Replay:
-    """Gives the epochs of one running group the letters that were asked for."""
+    """Gives the epochs of one running group the letters that were requested."""
 
     requests: Requests
     letters: Mapping[str, Letters]
@@ -144,7 +147,7 @@ class Replay:
         return bool(self._waiting) and self._taken is None
 
     def open(self, target: Target) -> None:
-        """Called before the first epoch of each run; nothing that is asked for later is seen before the next one."""
+        """Called before the first epoch of each run; requests that come later are seen by the next run."""
         self._spark, self._values, self._begun = target.spark, target.state, target.begun
         self._waiting = [request for request in self.requests.waiting() if request.node in self.letters]
         self._taken = None
@@ -177,7 +180,7 @@ class Replay:
         done = self._of_epoch()
         self.requests.done(done)
         self._values.remove(TAKEN)
-        self._taken, self._waiting = None, [one for one in self._waiting if one not in done]
+        self._taken, self._waiting = None, [request for request in self._waiting if request not in done]
 
     def _of_epoch(self) -> list[Request]:
         names = frozenset() if self._taken is None else self._taken[1]
@@ -185,7 +188,7 @@ class Replay:
 
 
 def are_done(backend: Backend, job: Job, requests: Iterable[Request]) -> bool:
-    """Whether a committed epoch of a job has taken requests: its progress tells it before the next epoch does."""
+    """Whether a committed epoch of a job has taken requests: its progress shows it before the next epoch removes them."""
     waiting = {request.name for request in Requests(backend, job.name).waiting()}
     left = waiting & {request.name for request in requests}
     taken = backend.state.get(job.name, TAKEN, namespace=SINK)

@@ -1,4 +1,4 @@
-"""How many rows nodes give, counted while somebody else reads them; for people who look on."""
+"""How many rows nodes give, counted while their readers read them, for the live display."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ MOST_WAITING = 20
 
 
 class RowCounts:
-    """Counts rows of frames, from the threads of queries, and gives what is known of them to another thread."""
+    """Counts rows of frames, from the threads of queries, and gives the counts to another thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[str, deque[Observed]] = {}
 
     def observed(self, node: str, frame: DataFrame) -> DataFrame:
-        """Return the frame that is to be read in the place of that of a node."""
+        """Return the frame to read instead of the frame of a node."""
         observed = counted(frame)
         with self._lock:
             self._waiting.setdefault(node, deque(maxlen=MOST_WAITING)).append(observed)
         return observed.frame
 
     def take(self) -> dict[str, int]:
-        """Return how many rows nodes have given since this was asked before."""
+        """Return how many rows nodes have given since the last call."""
         with self._lock:
-            waiting = [(node, one) for node, several in self._waiting.items() for one in several]
+            waiting = [(node, observed) for node, several in self._waiting.items() for observed in several]
         rows: dict[str, int] = {}
         for node, observed in waiting:
             if (values := observed.reported()) is not None:

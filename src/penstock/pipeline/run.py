@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError, InternalError, PenstockError, StateError
 from penstock.pipeline import record
@@ -18,6 +18,8 @@ from penstock.pipeline.fields import ENDING_TRIGGERS
 from penstock.pipeline.group import GroupPlan, GroupSink, NodeEpoch, Phase
 from penstock.pipeline.group_name import earlier_groups, job_name, kinds_of
 from penstock.pipeline.node import SinkNode, SourceNode, labels_of
+from penstock.pipeline.outside import OUTSIDE, Note, left_behind, note_resources, resources_of
+from penstock.pipeline.owner import refuse_other_file
 from penstock.pipeline.planner import Planner
 from penstock.pipeline.replay import Replay, Requests
 from penstock.pipeline.secret import hide
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from penstock.streaming.query_plan import QueryPlan
 
 INTERVAL = "200 ms"
-"""Between two looks for new rows, where the file says nothing: few enough to leave an idle processor idle."""
+"""Between two polls for new rows, where the file has no trigger: long enough to leave an idle processor idle."""
 
 Report = Callable[[str, NodeEpoch], None]
 
@@ -62,8 +64,8 @@ class PipelinePlan:
     is_lasting: bool
     """Whether anything of it is there after its end, so that another run goes on where this one ends."""
     planner: Planner
-    before: Mapping[str, Mapping[str, Any]]
-    """What is recorded of the groups that have run, by their names."""
+    left: tuple[tuple[Note, str], ...] = ()
+    """What sources that are gone have left in other systems, each with the command that removes it."""
 
     @property
     def is_bounded(self) -> bool:
@@ -78,10 +80,13 @@ class PipelinePlan:
         return job_name(self.spec.name, group.name)
 
 
-def plan_pipeline(session: Session, spec: PipelineSpec, *, runs: bool = False) -> PipelinePlan:
+def plan_pipeline(
+    session: Session, spec: PipelineSpec, *, runs: bool = False, moved: bool = False
+) -> PipelinePlan:
     """Open the sources of a pipeline, resolve all types, and refuse what cannot work; nothing is started or written.
 
-    With `runs` it is to be started: what sources fix at their first start is stored as soon as the lease of their group is there.
+    With `runs` it is to be started: what sources fix at their first start is stored as soon as the lease of their group is there. It is
+    refused when another file of the same name owns the state, unless this one has `moved` into its place.
     """
     lasting = is_lasting(session, spec)
     folder = state_folder(session, spec) if lasting else Path(session.queries.temporary_folder())
@@ -94,7 +99,8 @@ def plan_pipeline(session: Session, spec: PipelineSpec, *, runs: bool = False) -
         return {} if backend is None else backend.state.items(job_name(spec.name, group), namespace=SOURCES)
 
     before = {} if backend is None else earlier_groups(spec.name, backend)
-    records = {name: job.definition for name, job in before.items()}
+    if runs and not moved:
+        refuse_other_file(spec, before.values())
     planner = Planner(
         session,
         spec,
@@ -103,18 +109,23 @@ def plan_pipeline(session: Session, spec: PipelineSpec, *, runs: bool = False) -
         stored=stored,
         runs=lasting and runs,
     )
-    return PipelinePlan(spec, tuple(planner.groups()), folder, lasting, planner, records)
+    groups = tuple(planner.groups())
+    left = []
+    if backend is not None:
+        jobs = {name: job.name for name, job in before.items()}
+        left = left_behind(spec.name, jobs, groups, backend)
+    return PipelinePlan(spec, groups, folder, lasting, planner, tuple(left))
 
 
 def is_lasting(session: Session, spec: PipelineSpec) -> bool:
     """Whether anything of a pipeline is there after its end: if not, every run begins anew."""
     models = [node.model for node in spec.nodes.values()]
     return not all(model.is_bounded for model in models if isinstance(model, SourceNode)) or any(
-        _is_kept(node, session) for node in spec.of_kind("sink")
+        _stores_rows(node, session) for node in spec.of_kind("sink")
     )
 
 
-def _is_kept(node: NodeSpec, session: Session) -> bool:
+def _stores_rows(node: NodeSpec, session: Session) -> bool:
     """Whether what a sink takes is there after the end of the pipeline."""
     assert isinstance(node.model, SinkNode)
     with translated(where=str(node.place)):
@@ -123,7 +134,7 @@ def _is_kept(node: NodeSpec, session: Session) -> bool:
 
 def state_folder(session: Session, spec: PipelineSpec) -> Path:
     """Where a pipeline keeps checkpoints and views."""
-    place = spec.settings.get("checkpoint")
+    folder = spec.settings.get("checkpoint")
     if spec.path == spec.name == STDIN:
         raise ConfigError(
             "a pipeline from stdin that goes on where it ended needs a name, under which its state is kept",
@@ -131,20 +142,20 @@ def state_folder(session: Session, spec: PipelineSpec) -> Path:
             where=spec.path,
             hint="add name: to it",
         )
-    if place is not None:
-        if is_remote(str(place)):
+    if folder is not None:
+        if is_remote(str(folder)):
             raise ConfigError(
-                f"the checkpoint of '{spec.name}' is to be in {str(place).partition('://')[0]}, and a pipeline keeps it on the disk of its machine",
+                f"the checkpoint of '{spec.name}' is to be in {str(folder).partition('://')[0]}, and a pipeline keeps it on the disk of its machine",
                 code="PIPELINE_CHECKPOINT",
                 where=spec.path,
                 hint="give checkpoint: a folder",
             )
-        return Path(str(place)).expanduser().absolute()
+        return Path(str(folder)).expanduser().absolute()
     return session.settings.home / "pipelines" / _file_name(spec.name)
 
 
 class PipelineRun:
-    """Runs a planned pipeline from its start to its end; `say` takes what people should know on the way, `counts` the rows of transforms."""
+    """Runs a planned pipeline from its start to its end; `say` takes messages for people, `counts` counts the rows of transforms."""
 
     def __init__(
         self,
@@ -166,7 +177,7 @@ class PipelineRun:
         self._counts = counts
         self._lock = threading.Lock()
         self._stopping = False
-        self._reader = _Reader(self._follows)
+        self._listener = _ProgressListener(self._follows)
 
     def check(self) -> list[QueryPlan]:
         """Try every connection and refuse what cannot work; no lease is taken, nothing is written."""
@@ -175,24 +186,28 @@ class PipelineRun:
     def start(self) -> None:
         """Start all groups; when one cannot start, those that run are stopped again."""
         plans = [self._query_plan(group) for group in self.groups.values()]
-        self._session.queries.dispatcher.add(self._reader)
+        self._session.queries.dispatcher.add(self._listener)
+        for note, command in self.plan.left:
+            cost = f", and {note.resource.cost}" if note.resource.cost else ""
+            text = f"the {note} is not read any more{cost}: {command} removes it"
+            self._say(hide(text, self.plan.spec.secrets))
         try:
             for name, plan in zip(self.groups, plans, strict=True):
                 self._launch(name, plan)
         except BaseException:
             self.stop()
-            self._session.queries.dispatcher.remove(self._reader)
+            self._session.queries.dispatcher.remove(self._listener)
             raise
 
     @property
     def rows_read(self) -> int:
         """How many rows the sources have given."""
-        return self._reader.rows
+        return self._listener.rows
 
     def wait(self) -> PenstockError | None:
         """Lead all groups to their end, through their phases; when one fails the others are stopped. Returns the first error.
 
-        A group whose history has ended goes on with its live sources only while somebody waits.
+        A group whose history has ended goes on with its live sources only during this call.
         """
         ends: SimpleQueue[PenstockError | None] = SimpleQueue()
         for name in list(self.queries):
@@ -204,12 +219,12 @@ class PipelineRun:
             if error is not None and first is None:
                 first = error
                 self.stop()
-        self._reader.wait(query.id for query in self.queries.values())
-        self._session.queries.dispatcher.remove(self._reader)
+        self._listener.wait(query.id for query in self.queries.values())
+        self._session.queries.dispatcher.remove(self._listener)
         return first
 
     def replay(self, name: str) -> None:
-        """Run the one epoch of a group that takes the dead letters which were asked for, and end; nothing is read from the sources."""
+        """Run the one epoch of a group that takes the requested dead letters, and end; nothing is read from the sources."""
         self._launch(name, replace(self._query_plan(self.groups[name]), wanted_only=True))
         self.queries[name].await_termination()
 
@@ -253,17 +268,17 @@ class PipelineRun:
         self.queries[name].note(text)
         self._say(text)
 
-    def _follows(self, query: str, place: int) -> None:
+    def _follows(self, query: str, index: int) -> None:
         """The snapshot of a source is done, and its changes are followed."""
         for name, running in list(self.queries.items()):
             if running.name == query:
-                node = record.spark_sources(self.groups[name])[place]
+                node = record.spark_sources(self.groups[name])[index]
                 text = f"'{node}': snapshot done, following"
                 running.note(text)
                 self._say(text)
 
     def _launch(self, name: str, plan: QueryPlan) -> None:
-        self._reader.names.add(plan.name)
+        self._listener.names.add(plan.name)
         query = self._writer(self.groups[name]).launch(plan)
         with self._lock:
             self.queries[name] = query
@@ -309,6 +324,10 @@ class PipelineRun:
             if job is not None and group.values is not None:
                 # Not before the checkpoint is the one of these sources: a start that dies in between does both again.
                 group.values.store(job.values_of(SOURCES))
+            if job is not None:
+                safe = partial(hide, secrets=spec.secrets)
+                everywhere = resources_of(self.groups.values(), safe)
+                note_resources(job.values_of(OUTSIDE), resources_of([group], safe), everywhere=everywhere)
             if group.phase is Phase.LIVE and history.exists():
                 checkpoint.follow(spark, str(history), location, plan.shape)
             for views in group.left_views:
@@ -320,7 +339,7 @@ class PipelineRun:
             plan,
             kind="pipeline",
             prepare=prepare,
-            parts=record.parts(spec, group, self.plan.before.get(group.name, {})),
+            parts=record.parts(spec, group),
             hide=partial(hide, secrets=spec.secrets),
         )
 
@@ -347,7 +366,7 @@ def _change_sources(
     spark: SparkSession, group: GroupPlan, location: Path, shape: Shape, job: QueryJob | None
 ) -> None:
     """Make the checkpoint in which sources that have changed begin, and the others go on; it is there as a whole, or not."""
-    changed = {one.node for one in group.source_changes.changes if one.loses_place}
+    changed = {change.node for change in group.source_changes.changes if change.loses_offset}
     for source in (source for source in group.sources if source.node.name in changed):
         source.source.reset()
         if job is not None:
@@ -355,31 +374,33 @@ def _change_sources(
     before = group.folder.checkpoints(group.phase.folder)
     building = location.with_name(f".{location.name}")
     shutil.rmtree(building, ignore_errors=True)
-    checkpoint.follow(spark, str(before[-1]), str(building), shape, kept=group.source_changes.kept)
+    checkpoint.follow(
+        spark, str(before[-1]), str(building), shape, continuing=group.source_changes.continuing
+    )
     building.rename(location)
     for older in before:
         shutil.rmtree(older)
 
 
-class _Reader(StreamingQueryListener):
-    """Hears what the sources of a pipeline have given."""
+class _ProgressListener(StreamingQueryListener):
+    """Counts the rows that the sources of a pipeline give, and notices when the snapshot of a source is done."""
 
     def __init__(self, follows: Callable[[str, int], None]) -> None:
         self.rows = 0
         self.names: set[str] = set()
-        """The queries of the pipeline; others of the session are heard too."""
+        """The queries of the pipeline; events of other queries of the session come too."""
         self._follows = follows
         self._ended: set[str] = set()
         self._changed = threading.Condition()
 
     def on_query_progress(self, event: QueryProgressEvent) -> None:
-        """Count rows, and say when the snapshot of a source is done."""
+        """Count rows, and report the source whose snapshot is done."""
         if event.name not in self.names:
             return
         self.rows += event.progress.input_rows
-        for place, source in enumerate(event.progress.sources):
+        for index, source in enumerate(event.progress.sources):
             if _phase(source.start_offset) == SNAPSHOT and _phase(source.end_offset) == FOLLOWING:
-                self._follows(event.name, place)
+                self._follows(event.name, index)
 
     def on_query_terminated(self, event: QueryTerminatedEvent) -> None:
         """All reports of a query have come."""
@@ -418,7 +439,7 @@ def _phase(offset: object) -> object:
 
 
 def _file_name(name: str) -> str:
-    """A name as that of a folder: what is not plain in it is told apart by a hash."""
+    """A name as that of a folder; a name with other characters gets a hash, so that it differs from similar ones."""
     letters = "-_." if name.strip(".") else "-_"
     plain = "".join(letter if letter.isalnum() or letter in letters else "_" for letter in name)
     return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

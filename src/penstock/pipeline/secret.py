@@ -6,6 +6,7 @@ that has several, and its beginning where a text was cut.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,21 +25,21 @@ LINE = 8
 KEY = 16
 """Parts of a path with as many characters are keys."""
 BEGINNING = 12
-"""How much of a secret that was cut is told from another text that begins like it."""
+"""How many characters of a secret that was cut distinguish it from another text that begins like it."""
 
-_PLAIN_HEADERS = ("accept", "content-type", "user-agent")
+PLAIN_HEADERS = ("accept", "content-type", "user-agent")
 _KINDS = ("basic", "bearer", "token")
 _CUT = re.compile(r"$|['\"`…]|\.\.\.", re.MULTILINE)
 
 
 def hide(text: str, secrets: Iterable[str]) -> str:
-    """Return a text with `***` in the place of secrets.
+    """Return a text with `***` instead of secrets.
 
     >>> hide("cannot reach db.internal as ann: a banana", {"db.internal", "a"})
     'cannot reach *** as ann: *** banana'
     """
     hidden = _forms(secrets if isinstance(secrets, frozenset) else frozenset(secrets))
-    # Whether there is anything to hide is asked far more often than something is.
+    # Most texts have nothing to hide, so the cheap test comes first.
     folded = text.lower()
     if any(form in folded for form in hidden.folded):
         text = hidden.pattern.sub(HIDDEN, text)
@@ -59,13 +60,13 @@ def secrets_in(value: str) -> set[str]:
 
 
 def model_secrets(model: Options) -> set[str]:
-    """What is secret in the fields of a node: of those that `repr` leaves out, and of those whose names say so."""
-    found: set[str] = set()
+    """What is secret in the fields of a node: of those that `repr` leaves out, and of those with the name of a secret."""
+    secrets: set[str] = set()
     fields = type(model).model_fields
     for name, value in (*model, *(model.model_extra or {}).items()):
         is_secret = is_secret_name(name) or (name in fields and not fields[name].repr)
-        found |= _secrets_of(value, is_secret=is_secret)
-    return found
+        secrets |= _secrets_of(value, is_secret=is_secret)
+    return secrets
 
 
 def _secrets_of(value: Any, *, is_secret: bool) -> set[str]:
@@ -76,37 +77,43 @@ def _secrets_of(value: Any, *, is_secret: bool) -> set[str]:
             parts = (
                 _secrets_of(item, is_secret=is_secret or is_secret_name(str(name)))
                 for name, item in value.items()
-                if str(name).lower() not in _PLAIN_HEADERS
+                if str(name).lower() not in PLAIN_HEADERS
             )
             return set().union(*parts)
         case list() | tuple():
             return set().union(*(_secrets_of(item, is_secret=is_secret) for item in value))
         case str() if "://" in value:
-            return _secrets_in_address(value) if is_secret else set(passwords_in(value))
+            return secrets_in_address(value) if is_secret else set(passwords_in(value))
         case str() if is_secret:
             return credential(value)
     return set()
 
 
 def credential(value: str) -> set[str]:
-    """A secret, and what stands behind the word in it that says its kind, as in `Bearer abc`."""
+    """A secret, and its part after the word for its kind, as in `Bearer abc`."""
     kind, blank, rest = value.strip().partition(" ")
     return secrets_in(value) | ({rest} if blank and kind.lower() in _KINDS else set())
 
 
-def _secrets_in_address(url: str) -> set[str]:
+def secrets_in_address(url: str) -> set[str]:
     """The passwords in an address, and what of its path may be a key, as in that of a webhook."""
-    found = secrets_in(url) - {url, url.strip()}
+    secrets = secrets_in(url) - {url, url.strip()}
     try:
         parts = urlsplit(url)
     except ValueError:
-        return found
+        return secrets
     if parts.scheme not in ("http", "https"):
-        return found
+        return secrets
     segments = parts.path.strip("/").split("/")
     if len(segments) > 1:
-        found.add(parts.path)
-    return found | {segment for segment in segments if len(segment) >= KEY} | ({parts.query} - {""})
+        secrets.add(parts.path)
+    return secrets | {segment for segment in segments if len(segment) >= KEY} | ({parts.query} - {""})
+
+
+@lru_cache(maxsize=1_000)
+def slow_hash(secrets: bytes) -> bytes:
+    """A hash of a text that may be secret, from which nobody finds it by trying."""
+    return hashlib.pbkdf2_hmac("sha256", secrets, b"secrets of a node of penstock", 20_000)
 
 
 class _Forms:

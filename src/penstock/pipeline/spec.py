@@ -1,4 +1,4 @@
-"""A pipeline as its file says it: nodes with their models and places, in the order of the file."""
+"""The specification of a pipeline: nodes with their models and places, in the order of the file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """One node: its name as declared (it may have dots), its model, and where it and its fields stand."""
+    """One node: its name as declared (it may have dots), its model, and the places of it and its fields."""
 
     kind: Kind
     name: str
@@ -40,7 +40,7 @@ class NodeSpec:
     """What variables gave in its fields."""
 
     def place_of(self, *path: str | int) -> Place:
-        """Where a field stands; that of the nearest field around it, or of the node, when the file does not have it."""
+        """The place of a field; of the nearest field around it, or of the node, when the file does not have it."""
         for end in range(len(path), 0, -1):
             if path[:end] in self.places:
                 return self.places[path[:end]]
@@ -48,7 +48,7 @@ class NodeSpec:
 
     @property
     def type(self) -> str:
-        """What stands behind `type:`."""
+        """The value of `type:`."""
         return self.model.type
 
 
@@ -76,7 +76,7 @@ class PipelineSpec:
     """The address of the state backend; None: that of the settings."""
     tests: Sequence[TestSpec] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """How it runs: `trigger` and `checkpoint`, as far as the file says."""
+    """How it runs: `trigger` and `checkpoint`, as far as the file has them."""
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
     """Values that came from the environment, which no output shows."""
     _inputs: Mapping[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)

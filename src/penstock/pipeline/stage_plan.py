@@ -1,6 +1,6 @@
 """What a stage of views takes in and computes, and what a changed definition means for the state that it has.
 
-Everything here is a comparison of values: nothing is opened and Spark is not asked.
+Everything here compares values: nothing is opened, and Spark is not called.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from penstock.data.operation import OPERATION
+from penstock.data.operation import OPERATION, WEIGHT
 from penstock.data.schema import declared_type, to_arrow_schema
 from penstock.pipeline.view_node import ARRIVAL
 from penstock.plan.node import Field
 from penstock.sql.lexer import significant
 from penstock.sql.relation import read_names
 
-WEIGHT = "_weight"
 Retain = Literal["all", "used"]
 InputChange = Literal["unchanged", "kept", "emptied", "new", "dropped"]
 ViewChange = Literal["unchanged", "kept", "rebuilt", "new", "dropped"]
@@ -28,7 +27,7 @@ _FLOATS = ("float", "double")
 class StageInput:
     """A relation that views read, fed by the rows of one node.
 
-    With `keys` it is a table: a row takes the place of the one with its key. Without keys it is a multiset of all rows, which are inserts, unless they carry their weight.
+    With `keys` it is a table: a row replaces the one with its key. Without keys it is a multiset of all rows, which are inserts, unless they carry their weight.
     """
 
     name: str
@@ -71,7 +70,7 @@ class StageView:
     sql: str
     keys: tuple[str, ...] = ()
     wanted: bool = True
-    """Whether somebody outside of the stage reads its changes."""
+    """Whether its changes are read outside of the stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ class SavedInput:
 
 
 @dataclass(frozen=True, slots=True)
-class SavedView:
+class SavedStageView:
     """A view as the state of a stage has it; `fields` are its columns, by name, type and whether they may be NULL."""
 
     name: str
@@ -109,7 +108,7 @@ class SavedStage:
     """What a stage was made of when it was last opened."""
 
     inputs: Mapping[str, SavedInput]
-    views: Mapping[str, SavedView]
+    views: Mapping[str, SavedStageView]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,7 @@ class InputPlan:
 
     @property
     def loses_rows(self) -> bool:
-        """Whether rows go that cannot be had again from this state."""
+        """Whether rows are lost that this state cannot give again."""
         return self.change in ("emptied", "dropped")
 
 
@@ -146,13 +145,13 @@ class StagePlan:
 
     @property
     def loses_rows(self) -> bool:
-        """Whether rows go that cannot be had again from this state: whoever changes the definition should be asked."""
-        return any(one.loses_rows for one in self.inputs) or any(one.loses_rows for one in self.views)
+        """Whether rows are lost that this state cannot give again: the user should confirm such a change."""
+        return any(plan.loses_rows for plan in self.inputs) or any(plan.loses_rows for plan in self.views)
 
     @property
     def is_unchanged(self) -> bool:
         """Whether everything goes on as it was."""
-        changes = [one.change for one in self.inputs] + [one.change for one in self.views]
+        changes = [plan.change for plan in self.inputs] + [plan.change for plan in self.views]
         return all(change == "unchanged" for change in changes)
 
     def view(self, name: str) -> ViewPlan:
@@ -165,7 +164,7 @@ class StagePlan:
 
 
 def compare(saved: SavedStage | None, inputs: Sequence[StageInput], views: Sequence[StageView]) -> StagePlan:
-    """Say what inputs and views mean for what was saved; None for a stage that has no state yet."""
+    """Return what inputs and views mean for the state; `saved` is None for a stage that has no state yet."""
     before = saved or SavedStage({}, {})
     input_plans = list(_input_plans(before, inputs))
     changed = {plan.name: plan for plan in input_plans if plan.change not in ("unchanged", "dropped")}
@@ -190,7 +189,7 @@ def compare(saved: SavedStage | None, inputs: Sequence[StageInput], views: Seque
 
 def read_by(inputs: Sequence[StageInput], views: Sequence[StageView]) -> list[tuple[str, ...]]:
     """The inputs and the views before it that each view reads."""
-    names = {one.name.lower(): one.name for one in inputs}
+    names = {declared.name.lower(): declared.name for declared in inputs}
     reads: list[tuple[str, ...]] = []
     for view in views:
         reads.append(read_names(view.sql, names))
@@ -198,13 +197,13 @@ def read_by(inputs: Sequence[StageInput], views: Sequence[StageView]) -> list[tu
     return reads
 
 
-def same_query(one: str, other: str) -> bool:
+def same_query(query: str, other: str) -> bool:
     """Whether two queries differ in blanks and comments alone.
 
     >>> same_query("SELECT 1 AS a", "SELECT 1  -- one\\n AS a")
     True
     """
-    return one == other or [word.text for word in significant(one)] == [
+    return query == other or [word.text for word in significant(query)] == [
         word.text for word in significant(other)
     ]
 
@@ -234,7 +233,7 @@ def _input_plans(before: SavedStage, inputs: Sequence[StageInput]) -> Iterator[I
             yield InputPlan(declared.name, "new", "it has the rows that come from now on")
         else:
             yield _input_plan(saved, wanted)
-    names = {one.name for one in inputs}
+    names = {declared.name for declared in inputs}
     for name in before.inputs:
         if name not in names:
             yield InputPlan(name, "dropped", "no view reads it any more: its rows go")
@@ -267,7 +266,7 @@ def _input_plan(saved: SavedInput, wanted: SavedInput) -> InputPlan:
     return InputPlan(wanted.name, "kept", "; ".join(reasons) or "its rows are kept in other types")
 
 
-def _view_plan(saved: SavedView | None, view: StageView, inputs: Sequence[InputPlan]) -> ViewPlan:
+def _view_plan(saved: SavedStageView | None, view: StageView, inputs: Sequence[InputPlan]) -> ViewPlan:
     loses = any(plan.change == "emptied" for plan in inputs)
     if saved is None:
         return ViewPlan(view.name, "new", "it begins with the rows that its inputs have", loses)
@@ -285,7 +284,7 @@ def _view_plan(saved: SavedView | None, view: StageView, inputs: Sequence[InputP
 
 
 def _with_views(plan: ViewPlan, above: Sequence[ViewPlan]) -> ViewPlan:
-    loses = plan.loses_rows or any(one.loses_rows for one in above)
+    loses = plan.loses_rows or any(view.loses_rows for view in above)
     if plan.change in ("rebuilt", "new"):
         return replace(plan, loses_rows=loses)
     return ViewPlan(

@@ -19,7 +19,7 @@ from penstock.pipeline.view_node import ARRIVAL
 
 if TYPE_CHECKING:
     from penstock.pipeline.stage_plan import StageInput
-    from penstock.pipeline.stage_store import Rows
+    from penstock.pipeline.stage_store import SavedRows
     from penstock.plan.node import Fields
 
 _ROWS_OF_EPOCH = 2**32  # `_arrival` is the number of the epoch, and the position in it
@@ -37,7 +37,7 @@ def change_of(declared: StageInput, table: pa.Table, epoch: int) -> DeltaBatch:
     return _by_operation(table, declared)
 
 
-def aligned(rows: Rows, fields: Fields, keys: Sequence[int]) -> Delta:
+def aligned(rows: SavedRows, fields: Fields, keys: Sequence[int]) -> Delta:
     """Rows as rows of other columns: those that are gone are left out, and new ones are NULL. No rows when they lack a column of the key."""
     types = [kernel_type(field.type) for field in fields]
     at = {name: position for position, (name, _) in enumerate(rows.columns)}
@@ -85,9 +85,9 @@ def _by_operation(table: pa.Table, declared: StageInput) -> DeltaBatch:
     rows = table.drop_columns([OPERATION])
     if not table.num_rows:
         return DeltaBatch.inserts(rows)
-    known = pc.is_in(words, pa.array(OPERATIONS, words.type))
-    if not pc.all(known).as_py():
-        wrong = words.filter(pc.invert(known))[0].as_py()
+    is_operation = pc.is_in(words, pa.array(OPERATIONS, words.type))
+    if not pc.all(is_operation).as_py():
+        wrong = words.filter(pc.invert(is_operation))[0].as_py()
         raise DataError(
             f"{OPERATION} is {wrong!r} in a row, and neither 'i', 'u' nor 'd'",
             code="VIEW_OPERATION",

@@ -21,7 +21,7 @@ import pyarrow as pa
 from penstock.data.delta import Delta
 from penstock.engine.seal import Seal
 from penstock.errors import StateError
-from penstock.pipeline.stage_plan import SavedInput, SavedStage, SavedView
+from penstock.pipeline.stage_plan import SavedInput, SavedStage, SavedStageView
 from penstock.state.files import Files
 
 VERSION = 1
@@ -32,8 +32,8 @@ Columns = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows of named columns of some types."""
+class SavedRows:
+    """Rows as a stage saves them, with the names and types of their columns."""
 
     columns: Columns
     delta: Delta
@@ -49,8 +49,8 @@ class Settling:
 
     epoch: int
     until: int
-    base: Rows
-    others: tuple[Rows, ...] = ()
+    base: SavedRows
+    others: tuple[SavedRows, ...] = ()
 
 
 class StageStore:
@@ -85,36 +85,38 @@ class StageStore:
             )
         inputs = [
             SavedInput(
-                one["name"],
-                _pairs(one["fields"]),
-                tuple(one["keys"]),
-                one["retain"],
-                _pairs(one.get("origin", ())),
+                entry["name"],
+                _pairs(entry["fields"]),
+                tuple(entry["keys"]),
+                entry["retain"],
+                _pairs(entry.get("origin", ())),
             )
-            for one in saved["inputs"]
+            for entry in saved["inputs"]
         ]
         views = [
-            SavedView(
-                one["name"],
-                # A query with a value that is not known any more is another one.
-                self._seal.opened(one["sql"]),
-                tuple(one["keys"]),
-                one["wanted"],
-                tuple((name, kind, nullable) for name, kind, nullable in self._seal.opened(one["fields"])),
+            SavedStageView(
+                entry["name"],
+                # A query with a secret that has changed is another query.
+                self._seal.opened(entry["sql"]),
+                tuple(entry["keys"]),
+                entry["wanted"],
+                tuple((name, kind, nullable) for name, kind, nullable in self._seal.opened(entry["fields"])),
             )
-            for one in saved["views"]
+            for entry in saved["views"]
         ]
-        return SavedStage({one.name: one for one in inputs}, {one.name: one for one in views})
+        return SavedStage(
+            {saved_input.name: saved_input for saved_input in inputs}, {view.name: view for view in views}
+        )
 
     def write(self, stage: SavedStage) -> None:
         """Remember what the stage is made of."""
         saved = {
             "version": VERSION,
-            "inputs": [asdict(one) for one in stage.inputs.values()],
+            "inputs": [asdict(saved_input) for saved_input in stage.inputs.values()],
             "views": [
                 # A column without a name of its own has that of its expression.
-                {**asdict(one), "sql": self._seal.sealed(one.sql), "fields": self._seal.sealed(one.fields)}
-                for one in stage.views.values()
+                {**asdict(view), "sql": self._seal.sealed(view.sql), "fields": self._seal.sealed(view.fields)}
+                for view in stage.views.values()
             ],
         }
         self._files.make_folder(self._folder)
@@ -122,12 +124,12 @@ class StageStore:
 
     # Rows of inputs
 
-    def keep_rows(self, name: str, rows: Rows) -> None:
-        """Keep the rows of an input that is taken out of the flow."""
+    def save_rows(self, name: str, rows: SavedRows) -> None:
+        """Save the rows of an input that is taken out of the flow."""
         self._put("rows", name, {}, [rows])
 
-    def kept_rows(self, name: str) -> Rows | None:
-        """The rows that were kept of an input; None when none were."""
+    def saved_rows(self, name: str) -> SavedRows | None:
+        """The rows that were saved of an input; None when none were."""
         saved = self._get("rows", name)
         return None if saved is None else saved[1][0]
 
@@ -164,7 +166,7 @@ class StageStore:
     def _path(self, kind: str, name: str) -> Path:
         return self._folder / kind / f"{quote(name, safe='')}{_SUFFIX}"
 
-    def _put(self, kind: str, name: str, meta: Mapping[str, Any], parts: Sequence[Rows]) -> None:
+    def _put(self, kind: str, name: str, meta: Mapping[str, Any], parts: Sequence[SavedRows]) -> None:
         sink = pa.BufferOutputStream()
         for part in parts:
             columns = [*part.delta.columns, pa.array(part.delta.weights)]
@@ -177,22 +179,22 @@ class StageStore:
         self._files.make_folder(self._folder / kind)
         self._files.put(self._path(kind, name), [memoryview(sink.getvalue())])
 
-    def _get(self, kind: str, name: str) -> tuple[Mapping[str, Any], list[Rows]] | None:
+    def _get(self, kind: str, name: str) -> tuple[Mapping[str, Any], list[SavedRows]] | None:
         path = self._path(kind, name)
         try:
             source = pa.BufferReader(self._files.read(path))
         except FileNotFoundError:
             return None
         meta: Mapping[str, Any] = {}
-        parts: list[Rows] = []
+        parts: list[SavedRows] = []
         try:
             while source.tell() < source.size():
                 with pa.ipc.open_stream(source) as reader:
                     meta = json.loads(reader.schema.metadata[_META])
                     *columns, weights = reader.read_all().combine_chunks().columns
-                arrays = tuple(_whole(column) for column in columns)
+                arrays = tuple(_one_chunk(column) for column in columns)
                 delta = Delta(arrays, np.array(weights.to_numpy(), np.int64))
-                parts.append(Rows(_pairs(self._seal.opened(meta["columns"])), delta))
+                parts.append(SavedRows(_pairs(self._seal.opened(meta["columns"])), delta))
         except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
             raise StateError(
                 f"a file of the views is damaged: {error}",
@@ -202,7 +204,7 @@ class StageStore:
         return meta, parts
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
     return (
         column.chunk(0)
         if column.num_chunks == 1

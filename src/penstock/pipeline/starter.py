@@ -14,8 +14,8 @@ from penstock.pipeline.yaml_tree import resolved
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """The rows of a source, as the other parts need to know them."""
+class SourceTemplate:
+    """A source of a starter pipeline, and the texts of other nodes that depend on its columns."""
 
     about: str
     node: str
@@ -24,8 +24,8 @@ class Rows:
     key: str
     filtered: str
     """A query that drops some rows."""
-    kept: str
-    """The name of the node with the others."""
+    filtered_node: str
+    """The name of the node with the rows that are left."""
     grouped: str
     """A query over them that counts and adds up."""
     group: str
@@ -54,7 +54,7 @@ tests:
 _ORDERS: Mapping[str, Any] = {
     "node": "orders",
     "key": "order_id",
-    "kept": "large_orders",
+    "filtered_node": "large_orders",
     "filtered": "SELECT order_id, customer_id, amount, ordered_at\nFROM orders\nWHERE amount > 100",
     "grouped": "SELECT customer_id, count(*) AS orders, sum(amount) AS total\nFROM large_orders\nGROUP BY customer_id",
     "group": "customer_id",
@@ -93,8 +93,8 @@ _POSTGRES_URL = (
 )
 _CATALOG = "# `lake` is a catalog of the settings.\ntable: ${TABLE:-lake.shop.{table}}"
 
-SOURCES: Mapping[str, Rows] = {
-    "file": Rows(
+SOURCES: Mapping[str, SourceTemplate] = {
+    "file": SourceTemplate(
         about="files of a folder, with rows to begin with",
         yaml=f"""\
 type: file
@@ -107,32 +107,32 @@ mode: {{type: bounded}}
 primary_key: order_id""",
         **_ORDERS,
     ),
-    "kafka": Rows(
+    "kafka": SourceTemplate(
         about="records of a topic, in JSON",
         yaml=f"{_KAFKA}\nstarting_offsets: earliest\nprimary_key: order_id",
         **_ORDERS,
     ),
-    "postgres": Rows(
+    "postgres": SourceTemplate(
         about="the rows that a table of Postgres has now",
         yaml=f"type: postgres\n{_POSTGRES_URL}\ntable: orders\nprimary_key: order_id",
         **_ORDERS,
     ),
-    "postgres_cdc": Rows(
+    "postgres_cdc": SourceTemplate(
         about="a table of Postgres, and then every insert, update and delete",
         yaml=f"type: postgres_cdc\n{_POSTGRES_URL}\ntable: orders\nprimary_key: order_id",
         **_ORDERS,
     ),
-    "clickhouse": Rows(
+    "clickhouse": SourceTemplate(
         about="the rows that a table of ClickHouse has now",
         yaml=f"type: clickhouse\n{_CLICKHOUSE_URL}\ntable: orders\nprimary_key: order_id",
         **_ORDERS,
     ),
-    "iceberg": Rows(
+    "iceberg": SourceTemplate(
         about="a table of a lake, and what is appended to it",
         yaml=f"type: iceberg\n{_CATALOG.replace('{table}', 'orders')}\nprimary_key: order_id",
         **_ORDERS,
     ),
-    "hybrid": Rows(
+    "hybrid": SourceTemplate(
         about="the history of a table of ClickHouse, then new records of a topic",
         yaml=f"type: hybrid\nhistory:\n  type: clickhouse\n  {_CLICKHOUSE_URL}\n  table: orders\n"
         f"live:\n{indent(_KAFKA, '  ')}\n"
@@ -140,12 +140,12 @@ primary_key: order_id""",
         "cursor: order_id\nprimary_key: order_id",
         **_ORDERS,
     ),
-    "rate": Rows(
+    "rate": SourceTemplate(
         about="rows that are made up, so many per second",
         node="ticks",
         yaml="# Its rows have a `timestamp` and a `value` that counts up from 0.\ntype: rate\nrows_per_second: 5\nprimary_key: value",
         key="value",
-        kept="even_ticks",
+        filtered_node="even_ticks",
         filtered="SELECT value, value % 10 AS digit, timestamp\nFROM ticks\nWHERE value % 2 = 0",
         grouped="SELECT digit, count(*) AS ticks, max(timestamp) AS latest\nFROM even_ticks\nGROUP BY digit",
         group="digit",
@@ -210,52 +210,50 @@ _EXPECTED = {
 
 def starter(name: str, *, source: str, transform: str, sink: str, path: str, data: str) -> dict[str, str]:
     """Return the files of a pipeline by their paths: the pipeline at `path`, and what its source reads in `data`."""
-    rows = SOURCES[known("source", source, SOURCES)]
-    known("transform", transform, TRANSFORMS)
-    _, sink_yaml = SINKS[known("sink", sink, SINKS)]
-    nodes, last = _transforms(transform, rows)
+    template = SOURCES[require_choice("source", source, SOURCES)]
+    require_choice("transform", transform, TRANSFORMS)
+    _, sink_yaml = SINKS[require_choice("sink", sink, SINKS)]
+    nodes, last = _transforms(transform, template)
     parts = [
         f"# A pipeline: rows go from sources through transforms into sinks.\n"
         f"#   penstock validate {path}\n#   penstock run {path}\n"
         "# ${VAR:-default} is filled in from the environment. penstock schema has the types of nodes and their fields.",
         f"name: {_quoted(name)}",
-        f"sources:\n  {rows.node}:\n{indent(rows.yaml.replace('{data}', _quoted(f'{data}/*.csv')), '    ')}",
+        f"sources:\n  {template.node}:\n{indent(template.yaml.replace('{data}', _quoted(f'{data}/*.csv')), '    ')}",
     ]
     if nodes:
         parts.append("transforms:\n" + "\n".join(nodes))
     sink_fields = sink_yaml.replace("{out}", f"{name}-out").replace("{table}", last)
-    sink_fields = sink_fields.replace("{totals}", rows.totals[transform])
+    sink_fields = sink_fields.replace("{totals}", template.totals[transform])
     parts.append(f"sinks:\n  out:\n    from: {last}\n{indent(sink_fields, '    ')}")
     text = "\n".join(parts) + "\n"
-    if rows.test and transform in _EXPECTED:
-        text += rows.test + indent(_EXPECTED[transform], " " * 6) + "\n"
+    if template.test and transform in _EXPECTED:
+        text += template.test + indent(_EXPECTED[transform], " " * 6) + "\n"
     files = {path: text}
     if source == "file":
         files[f"{data}/orders.csv"] = orders()
     return files
 
 
-def _transforms(transform: str, rows: Rows) -> tuple[list[str], str]:
+def _transforms(transform: str, template: SourceTemplate) -> tuple[list[str], str]:
     """The nodes between source and sink as text, and the name of the last one."""
     filtered = (
-        f"  {rows.kept}:\n    type: sql\n    primary_key: {rows.key}\n    # Any query of Spark over each batch of other nodes.\n"
-        f"    sql: |\n{indent(rows.filtered, '      ')}"
+        f"  {template.filtered_node}:\n    type: sql\n    primary_key: {template.key}\n    # Any query of Spark over each batch of other nodes.\n"
+        f"    sql: |\n{indent(template.filtered, '      ')}"
     )
     if transform == "sql":
-        return [filtered], rows.kept
+        return [filtered], template.filtered_node
     if transform == "view":
-        name = f"by_{rows.group}"
+        name = f"by_{template.group}"
         view = (
-            f"  {name}:\n    type: view\n    primary_key: {rows.group}\n"
-            f"    # Over all rows that ever came; sinks get what changes.\n    sql: |\n{indent(rows.grouped, '      ')}"
+            f"  {name}:\n    type: view\n    primary_key: {template.group}\n"
+            f"    # Over all rows that ever came; sinks get what changes.\n    sql: |\n{indent(template.grouped, '      ')}"
         )
         return [filtered, view], name
     if transform == "script":
-        fields = (
-            f"type: script\nfrom: {rows.node}\nlanguage: javascript\nprimary_key: {rows.key}\n{rows.invoke}"
-        )
+        fields = f"type: script\nfrom: {template.node}\nlanguage: javascript\nprimary_key: {template.key}\n{template.invoke}"
         return [f"  reshaped:\n{indent(fields, '    ')}"], "reshaped"
-    return [], rows.node
+    return [], template.node
 
 
 def orders(count: int = 200) -> str:
@@ -275,7 +273,7 @@ def _quoted(text: str) -> str:
     return text if re.fullmatch(r"[\w./*-]+", text) and resolved(text) is text else json.dumps(text)
 
 
-def known(what: str, name: str, choices: Mapping[str, object]) -> str:
+def require_choice(what: str, name: str, choices: Mapping[str, object]) -> str:
     """Return the name of a choice; an unknown one is an error that suggests the nearest."""
     if name not in choices:
         raise ConfigError(

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from penstock.config import Settings
-from penstock.errors import PenstockError, suggest
-from penstock.options import Mistake, Model, Options, Owner, check_options, option_fields
+from penstock.errors import PenstockError, nearest, suggest
+from penstock.options import Mistake, Model, Options, OptionsOwner, check_options, option_fields
 from penstock.pipeline.fields import PipelineFields, TestFields
-from penstock.pipeline.node import RowErrors, SourceNode
+from penstock.pipeline.node import RowErrors, RowTransformNode, SourceNode
 from penstock.pipeline.node_type import SECTIONS, model_of, type_names
 from penstock.pipeline.problem import MOST_PROBLEMS, Problem
 from penstock.pipeline.secret import hide
 from penstock.pipeline.spec import Kind, NodeSpec, PipelineSpec, Place, TestSpec
+from penstock.pipeline.transforms.lookup import LookupNode
 from penstock.pipeline.yaml_tree import (
     MappingTree,
-    Scalar,
     SequenceTree,
     Tree,
+    YamlScalar,
     describe,
     filled_in,
     place_in,
@@ -39,14 +40,14 @@ _LONG = re.compile(r"(?<=['\"])([^'\"\n]{60})[^'\"\n]{10,}(?=['\"])")
 
 
 ROW_ERRORS = (
-    "script, handler, expect, lookup with `from` and plugins take rows one by one, and so can leave some out; a "
-    "row that fails anywhere else ends the pipeline: put an expect before it"
+    "sql, script, handler, expect, lookup with `from`, plugins that transform, and the sinks postgres, postgres_aggregate, kafka, clickhouse and webhook can leave "
+    "rows out; a row that fails anywhere else ends the pipeline: put an expect before it"
 )
-"""The hint for a node that cannot tell which of its rows has failed."""
+"""The hint for a node that does not know which of its rows has failed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredNode:
     """A node as the file declares it, whether it is right or not."""
 
     kind: Kind
@@ -63,7 +64,7 @@ class Validation:
     settings: Settings
     secrets: frozenset[str]
     problems: list[Problem] = field(default_factory=list)
-    declared: dict[str, Declared] = field(default_factory=dict)
+    declared: dict[str, DeclaredNode] = field(default_factory=dict)
     """By their names in lower case."""
     nodes: dict[str, NodeSpec] = field(default_factory=dict)
 
@@ -102,13 +103,13 @@ class Validation:
         self.problems.append(Problem(place, *shown, code, is_warning))
 
     def _parts(self, tree: MappingTree) -> None:
-        known = [*option_fields(PipelineFields), *SECTIONS, "tests"]
+        parts = [*option_fields(PipelineFields), *SECTIONS, "tests"]
         for key, _ in tree.entries:
             if len(self.problems) > MOST_PROBLEMS:
                 return
-            if key.text not in known and not key.text.startswith(NOTES):
+            if key.text not in parts and not key.text.startswith(NOTES):
                 hint = (
-                    suggest(key.text, known, what="part") + f"; names that begin with {NOTES} are for anchors"
+                    suggest(key.text, parts, what="part") + f"; names that begin with {NOTES} are for anchors"
                 )
                 self.report(key.place, f"a pipeline has no part '{key.text}'", hint, "PIPELINE_FIELD")
 
@@ -116,7 +117,7 @@ class Validation:
         own = option_fields(PipelineFields)
         entries = tuple((key, value) for key, value in tree.entries if key.text in own)
         return self._checked(
-            PipelineFields, MappingTree(entries, tree.place), Owner("the pipeline"), tree.place
+            PipelineFields, MappingTree(entries, tree.place), OptionsOwner("the pipeline"), tree.place
         )
 
     def _check_trigger(self, fields: PipelineFields, tree: MappingTree) -> None:
@@ -131,7 +132,7 @@ class Validation:
     def _declare(self, tree: MappingTree, section: str, kind: Kind) -> None:
         nodes = tree.get(section)
         key = tree.key(section)
-        is_empty = nodes is None or (isinstance(nodes, Scalar) and nodes.value is None)
+        is_empty = nodes is None or (isinstance(nodes, YamlScalar) and nodes.value is None)
         if nodes is not None and not is_empty and not isinstance(nodes, MappingTree):
             text = f"'{section}' must be a mapping from names to nodes, and is {describe(nodes)}"
             hint = f"write {section}: with lines as my_{kind}: {{type: ...}} below it"
@@ -146,9 +147,9 @@ class Validation:
         if not isinstance(nodes, MappingTree):
             return
         for name, node in nodes.entries:
-            self._declare_node(Declared(kind, name.text, name.place, node))
+            self._declare_node(DeclaredNode(kind, name.text, name.place, node))
 
-    def _declare_node(self, node: Declared) -> None:
+    def _declare_node(self, node: DeclaredNode) -> None:
         other = self.declared.get(node.name.lower())
         if len(self.declared) == MOST_NODES:
             text = f"more than {MOST_NODES:,} nodes"
@@ -170,7 +171,7 @@ class Validation:
             return
         self.declared[node.name.lower()] = node
 
-    def _node(self, node: Declared) -> None:
+    def _node(self, node: DeclaredNode) -> None:
         what = f"the {node.kind} '{node.name}'"
         if not isinstance(node.tree, MappingTree):
             text = f"{what} must be a mapping of its fields, and is {describe(node.tree)}"
@@ -178,7 +179,7 @@ class Validation:
             self.report(node.place, text, hint, "PIPELINE_FIELD")
             return
         written = node.tree.get("type")
-        if not isinstance(written, Scalar) or written.value is None:
+        if not isinstance(written, YamlScalar) or written.value is None:
             text = f"{what} needs a type" if written is None else f"the type of {what} is {describe(written)}"
             place = node.place if written is None else written.place
             self.report(
@@ -189,19 +190,22 @@ class Validation:
         try:
             model = model_of(node.kind, written.text, values)
         except PenstockError as error:
-            self.report(written.place, f"{what}: {error.message}", error.hint or "", "PIPELINE_TYPE")
+            if not written.is_unfilled:
+                self.report(written.place, f"{what}: {error.message}", error.hint or "", "PIPELINE_TYPE")
             return
         except Exception as error:
             text = f"{what}: its type '{written.text}' cannot be loaded: {type(error).__name__}: {error}"
             self.report(written.place, text, "install its package again, with what it needs", "PIPELINE_TYPE")
             return
-        checked = self._checked(model, node.tree, Owner(what, syntax="{name}: {value}"), node.place)
+        checked = self._checked(model, node.tree, OptionsOwner(what, syntax="{name}: {value}"), node.place)
         if checked is not None:
-            found = dict(places(node.tree))
+            field_places = dict(places(node.tree))
             secrets = filled_in(node.tree)
-            self.nodes[node.name] = NodeSpec(node.kind, node.name, checked, node.place, found, secrets)
+            self.nodes[node.name] = NodeSpec(node.kind, node.name, checked, node.place, field_places, secrets)
 
-    def _checked(self, model: type[Model], tree: MappingTree, owner: Owner, place: Place) -> Model | None:
+    def _checked(
+        self, model: type[Model], tree: MappingTree, owner: OptionsOwner, place: Place
+    ) -> Model | None:
         """Return what a model makes of a tree, or report all that is wrong."""
         try:
             read, mistakes = check_options(model, plain(tree), owner=owner, settings=self.settings)
@@ -215,43 +219,62 @@ class Validation:
             self.report(place, text, "its own check of its fields fails", "PIPELINE_FIELD")
             return None
         if mistakes:
-            of_fields = dict(places(tree))
-            for found in mistakes:
-                self._report_mistake(found, model, tree, owner, of_fields.get(found.path, place))
+            field_places = dict(places(tree))
+            missing = [str(mistake.path[-1]) for mistake in mistakes if mistake.kind == "MISSING"]
+            for mistake in mistakes:
+                value = value_in(tree, mistake.path)
+                # Of a text without its variable, that it has none is the mistake.
+                if mistake.path and isinstance(value, YamlScalar) and value.is_unfilled:
+                    continue
+                place_of_field = field_places.get(mistake.path, place)
+                self._report_mistake(mistake, model, tree, owner, place_of_field, missing=missing)
         return read
 
     def _report_mistake(
-        self, found: Mistake, model: type[Options], tree: MappingTree, owner: Owner, place: Place
+        self,
+        mistake: Mistake,
+        model: type[Options],
+        tree: MappingTree,
+        owner: OptionsOwner,
+        place: Place,
+        *,
+        missing: Sequence[str],
     ) -> None:
-        """Report what is wrong with a field; `place` is that of the field, or of what it is missing in."""
-        dotted = ".".join(map(str, found.path))
-        if found.kind == "UNKNOWN":
+        """Report what is wrong with a field; `place` is that of the field, or of the value that lacks it. `missing` are the fields that are."""
+        dotted = ".".join(map(str, mistake.path))
+        if mistake.kind == "UNKNOWN":
             text = f"{owner.name} has no field '{dotted}'"
-            hint = suggest(str(found.path[-1]), found.choices, what="field") if found.choices else "remove it"
-            if " " in str(found.path[-1]):
+            name = str(mistake.path[-1])
+            hint = suggest(name, mistake.choices, what="field") if mistake.choices else "remove it"
+            near = nearest(name, [field for field in missing if field in mistake.choices])
+            if near is not None:
+                hint = f"did you mean '{near}'? {suggest('', mistake.choices, what='field')}"
+            if " " in str(mistake.path[-1]):
                 hint = "within braces, put a text with commas in quotes"
-            elif found.path[-1] in option_fields(RowErrors):
+            elif mistake.path[-1] in option_fields(RowErrors):
                 hint = ROW_ERRORS
-        elif found.kind == "MISSING":
+        elif mistake.kind == "MISSING":
             text = f"{owner.name} needs '{dotted}'"
-            hint = found.hint or f"add {found.path[-1]}: ..."
-            place = place_in(tree, found.path) if len(found.path) > 1 else place
+            hint = mistake.hint or f"add {mistake.path[-1]}: ..."
+            place = place_in(tree, mistake.path) if len(mistake.path) > 1 else place
         else:
-            text = f"{owner.name}: {found.text}"
-            described = option_fields(model).get(found.name)
+            text = f"{owner.name}: {mistake.text}"
+            described = option_fields(model).get(mistake.name)
             meaning = described.description if described is not None else None
-            hint = found.hint or (
-                f"{found.name}: {meaning}" if meaning else f"its fields are {', '.join(option_fields(model))}"
+            hint = mistake.hint or (
+                f"{mistake.name}: {meaning}"
+                if meaning
+                else f"its fields are {', '.join(option_fields(model))}"
             )
-            value = value_in(tree, found.path)
-            place = value.place if found.path else place
+            value = value_in(tree, mistake.path)
+            place = value.place if mistake.path else place
             # A model may repeat a part of what a variable gave, as the first word of a query.
-            words = frozenset(word for given in filled_in(value) for word in _WORD.findall(given))
+            words = frozenset(word for filled in filled_in(value) for word in _WORD.findall(filled))
             text, hint = hide(text, words), hide(hint, words)
-        self.report(place, text, hint, found.code or "PIPELINE_FIELD")
+        self.report(place, text, hint, mistake.code or "PIPELINE_FIELD")
 
     def _tests(self, tree: Tree | None) -> Iterator[TestSpec]:
-        if tree is None or (isinstance(tree, Scalar) and tree.value is None):
+        if tree is None or (isinstance(tree, YamlScalar) and tree.value is None):
             return
         if not isinstance(tree, SequenceTree):
             text = f"'tests' must be a list, and is {describe(tree)}"
@@ -263,29 +286,37 @@ class Validation:
                 self.report(item.place, text, "a test has the fields name, given and expect", "PIPELINE_TEST")
                 continue
             name = item.get("name")
-            owner = Owner(
-                f"the test '{name.text}'" if isinstance(name, Scalar) else f"test {number}",
+            owner = OptionsOwner(
+                f"the test '{name.text}'" if isinstance(name, YamlScalar) else f"test {number}",
                 syntax="{name}: {value}",
             )
             fields = self._checked(TestFields, item, owner, item.place)
             if fields is not None:
-                given = self._named(fields.given, item, "given", owner, ("source",))
-                expected = self._named(fields.expect, item, "expect", owner, ("source", "transform", "sink"))
-                yield TestSpec(fields.name, given, expected, item.place)
+                input_rows = self._named(fields.given, item, "given", owner, ("source",))
+                expected_rows = self._named(
+                    fields.expect, item, "expect", owner, ("source", "transform", "sink")
+                )
+                yield TestSpec(fields.name, input_rows, expected_rows, item.place)
 
-    def _may_stand(self, node: Declared, kinds: tuple[Kind, ...]) -> bool:
+    def _may_stand(self, node: DeclaredNode, kinds: tuple[Kind, ...]) -> bool:
         """Whether a test may name a node; rows may be given to transforms that ask others, too."""
         spec = self.nodes.get(node.name)
-        is_unknown = spec is None and node.kind == "transform"  # and its own mistakes are said already
-        return node.kind in kinds or is_unknown or (spec is not None and isinstance(spec.model, RowErrors))
+        is_unknown = spec is None and node.kind == "transform"  # and its own mistakes are reported already
+        asks = spec is not None and isinstance(spec.model, RowTransformNode | LookupNode)
+        return node.kind in kinds or is_unknown or asks
 
     def _named(
-        self, rows: Mapping[str, Any], test: MappingTree, part: str, owner: Owner, kinds: tuple[Kind, ...]
+        self,
+        rows: Mapping[str, Any],
+        test: MappingTree,
+        part: str,
+        owner: OptionsOwner,
+        kinds: tuple[Kind, ...],
     ) -> dict[str, Any]:
         """Return rows by the names of nodes as declared, and report those that are none."""
         result = {}
         names = [node.name for node in self.declared.values() if self._may_stand(node, kinds)]
-        found = dict(places(test))
+        field_places = dict(places(test))
         for name, values in rows.items():
             if len(self.problems) > MOST_PROBLEMS:
                 break
@@ -293,11 +324,11 @@ class Validation:
             if node is None or not self._may_stand(node, kinds):
                 what = "node" if "sink" in kinds else "source"
                 text = f"{owner.name}: there is no {what} '{name}'"
-                self.report(found[part, name], text, suggest(name, names, what=what), "PIPELINE_TEST")
+                self.report(field_places[part, name], text, suggest(name, names, what=what), "PIPELINE_TEST")
             elif node.name in self.nodes and self.nodes[node.name].type == "dynamic_table":
                 text = f"{owner.name}: the dynamic table '{node.name}' gives no rows that could be compared"
                 hint = "expect the rows of a sql node that asks it"
-                self.report(found[part, name], text, hint, "PIPELINE_TEST")
+                self.report(field_places[part, name], text, hint, "PIPELINE_TEST")
             else:
                 result[node.name] = values
         return result

@@ -1,4 +1,4 @@
-"""What is fixed while a group is planned, when nobody has its lease yet: it is stored once the group runs."""
+"""Values that are fixed while a group is planned, before its lease is taken: they are stored once the group runs."""
 
 from __future__ import annotations
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from penstock.errors import nearest
 from penstock.pipeline.problem import MOST_PROBLEMS, Problem
 from penstock.pipeline.secret import SHORT, hide, secrets_in
-from penstock.pipeline.yaml_tree import MappingTree, Scalar, SequenceTree, Tree
+from penstock.pipeline.yaml_tree import MappingTree, SequenceTree, Tree, YamlScalar
 
 SCRIPT_FIELD = "script"
 """A field in which only names in capitals are variables: `${total}` is a template literal of JavaScript there."""
 
 DEEPEST = 8
-"""How many variables may stand in the defaults of each other."""
+"""How deep variables may be nested in the defaults of each other."""
 MOST_SUGGESTED = 20
 """How many missing variables get a suggestion: the search takes time."""
 
@@ -33,14 +33,17 @@ class Filling:
     variables: Mapping[str, str]
     secrets: set[str] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
+    values_of: dict[str, str] = field(default_factory=dict)
+    """The variables that have been filled in, with their values."""
     _done: dict[tuple[int, bool], Tree] = field(default_factory=dict)
-    _given: list[str] = field(default_factory=list)
+    _names: set[str] = field(default_factory=set)
+    """Of the variables in the text that is filled in now."""
 
     def tree(self, tree: Tree, *, in_script: bool = False) -> Tree:
         """Return a tree with its variables filled in."""
-        known = self._done.get((id(tree), in_script))
-        if known is not None:
-            return known
+        cached = self._done.get((id(tree), in_script))
+        if cached is not None:
+            return cached
         match tree:
             case MappingTree():
                 entries = tuple(
@@ -51,27 +54,31 @@ class Filling:
                 filled: Tree = MappingTree(entries, tree.place)
             case SequenceTree():
                 filled = SequenceTree(tuple(self.tree(item) for item in tree.items), tree.place)
-            case Scalar():
+            case YamlScalar():
                 filled = self.scalar(tree, in_script=in_script)
         self._done[id(tree), in_script] = filled
         return filled
 
-    def scalar(self, scalar: Scalar, *, in_script: bool = False) -> Scalar:
+    def scalar(self, scalar: YamlScalar, *, in_script: bool = False) -> YamlScalar:
         """Return a text with its variables filled in."""
         if "${" not in scalar.text:
             return scalar
-        self._given.clear()
+        self._names.clear()
+        earlier = len(self.problems)
         text = self._text(scalar.text, scalar, 0, 0, in_script=in_script)
-        given = frozenset(self._given)
-        return scalar if text == scalar.text else replace(scalar, text=text, raw=scalar.text, filled=given)
+        if len(self.problems) > earlier:
+            scalar = replace(scalar, is_unfilled=True)
+        if text == scalar.text:
+            return scalar
+        names = frozenset(self._names)
+        filled = frozenset(self.values_of[name] for name in names)
+        return replace(scalar, text=text, raw=scalar.text, filled=filled, variables=names)
 
     def marked(self, tree: Tree, before: Tree) -> Tree:
         """Return a tree that was made from another one, with what variables gave in its new texts noted."""
-        return (
-            tree if tree is before else _marked(tree, self.secrets, {id(part) for part in _scalars(before)})
-        )
+        return tree if tree is before else self._marked(tree, {id(part) for part in _scalars(before)})
 
-    def _text(self, text: str, scalar: Scalar, shift: int, depth: int, *, in_script: bool) -> str:
+    def _text(self, text: str, scalar: YamlScalar, shift: int, depth: int, *, in_script: bool) -> str:
         parts = []
         at = 0
         while (start := text.find("${", at)) >= 0:
@@ -97,8 +104,10 @@ class Filling:
         parts.append(text[at:])
         return "".join(parts)
 
-    def _value(self, inside: str, scalar: Scalar, offset: int, depth: int, *, in_script: bool) -> str | None:
-        """What a variable stands for; None, and a problem, when it stands for nothing."""
+    def _value(
+        self, inside: str, scalar: YamlScalar, offset: int, depth: int, *, in_script: bool
+    ) -> str | None:
+        """The value of a variable; None, and a problem, when it has none."""
         name, colon, default = inside.partition(":-")
         if not _NAME.fullmatch(name):
             shown = f"${{{inside[:40]}}}"
@@ -108,7 +117,8 @@ class Filling:
         value = self.variables.get(name)
         if value or (value is not None and not colon):
             self.secrets.update(secrets_in(value))
-            self._given.append(value)
+            self.values_of[name] = value
+            self._names.add(name)
             return value
         if colon and depth < DEEPEST:
             return self._text(default, scalar, offset + len(name) + 4, depth + 1, in_script=in_script)
@@ -123,9 +133,23 @@ class Filling:
         self._refuse(scalar, offset, f"the variable {name} is not set", hint)
         return None
 
-    def _refuse_twice(self, entries: Iterable[tuple[Scalar, Tree]]) -> None:
+    def _marked(self, tree: Tree, old_scalars: Collection[int]) -> Tree:
+        match tree:
+            case MappingTree():
+                entries = ((key, self._marked(value, old_scalars)) for key, value in tree.entries)
+                return replace(tree, entries=tuple(entries))
+            case SequenceTree():
+                return replace(tree, items=tuple(self._marked(item, old_scalars) for item in tree.items))
+        values = frozenset(secret for secret in self.secrets if len(secret) >= SHORT and secret in tree.text)
+        if id(tree) in old_scalars or not values:
+            return tree
+        # Where the new text came from is not known, so it is shown without what variables gave.
+        names = frozenset(name for name, value in self.values_of.items() if value in values)
+        return replace(tree, filled=values, raw=hide(tree.text, values), variables=names)
+
+    def _refuse_twice(self, entries: Iterable[tuple[YamlScalar, Tree]]) -> None:
         """Names that variables have made the same; without them the file was refused."""
-        first: dict[str, Scalar] = {}
+        first: dict[str, YamlScalar] = {}
         for key, _ in entries:
             other = first.setdefault(key.text, key)
             if other is not key:
@@ -133,26 +157,12 @@ class Filling:
                 hint = "remove one of them, or give its variable another value"
                 self._refuse(key, 0, text, hint)
 
-    def _refuse(self, scalar: Scalar, offset: int, text: str, hint: str) -> None:
+    def _refuse(self, scalar: YamlScalar, offset: int, text: str, hint: str) -> None:
         if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(Problem(scalar.place_at(offset), text, hint, "PIPELINE_VARIABLE"))
 
 
-def _marked(tree: Tree, secrets: Iterable[str], known: Collection[int]) -> Tree:
-    match tree:
-        case MappingTree():
-            entries = ((key, _marked(value, secrets, known)) for key, value in tree.entries)
-            return replace(tree, entries=tuple(entries))
-        case SequenceTree():
-            return replace(tree, items=tuple(_marked(item, secrets, known) for item in tree.items))
-    given = frozenset(secret for secret in secrets if len(secret) >= SHORT and secret in tree.text)
-    if id(tree) in known or not given:
-        return tree
-    # Where the new text came from is not known, so it is shown without what variables gave.
-    return replace(tree, filled=given, raw=hide(tree.text, given))
-
-
-def _scalars(tree: Tree) -> Iterator[Scalar]:
+def _scalars(tree: Tree) -> Iterator[YamlScalar]:
     match tree:
         case MappingTree():
             for key, value in tree.entries:
@@ -161,7 +171,7 @@ def _scalars(tree: Tree) -> Iterator[Scalar]:
         case SequenceTree():
             for item in tree.items:
                 yield from _scalars(item)
-        case Scalar():
+        case YamlScalar():
             yield tree
 
 

@@ -32,7 +32,7 @@ ByteSize = Annotated[str, AfterValidator(_as_size)]
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ViewInput:
     """What the SQL of a view reads: the rows of a node, under the name of a relation.
 
     A table has the row of each key, or every row where the node has no key. A log has every row that came, also when the node has a key: `_op`
@@ -58,11 +58,11 @@ class ViewTransformNode(TransformNode):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns that tell its rows apart; none when its changes have `_weight` in the place of `_op`."""
+        """The columns that tell its rows apart; none when its changes have `_weight` instead of `_op`."""
         return self.primary_key
 
     @abstractmethod
-    def reads(self, names: Mapping[str, str], operations: Collection[str] = ()) -> tuple[Read, ...]:
+    def reads(self, names: Mapping[str, str], operations: Collection[str] = ()) -> tuple[ViewInput, ...]:
         """Return the relations of its SQL, of all nodes by their names in lower case; `operations` are those whose rows have `_op`."""
 
     @abstractmethod
@@ -84,9 +84,13 @@ def log_name(node: str) -> str:
 
 def column_of(name: str, columns: Sequence[str], *, field: str, node: str) -> str:
     """A column as it is spelled, in backquotes; ConfigError when there is none of this name."""
-    spelled = name if name in columns else next((one for one in columns if one.lower() == name.lower()), None)
+    spelled = (
+        name
+        if name in columns
+        else next((column for column in columns if column.lower() == name.lower()), None)
+    )
     if spelled is None:
-        shown = [one for one in columns if one not in (ARRIVAL,)]
+        shown = [column for column in columns if column not in (ARRIVAL,)]
         raise ConfigError(
             f"{field} names the column '{name}', which the rows of '{node}' do not have",
             code="PIPELINE_UNKNOWN_COLUMN",

@@ -1,9 +1,9 @@
-"""The views of one level of a pipeline: one durable flow, one tick for each epoch, and the changes of the views for what comes behind.
+"""The views of one level of a pipeline: one durable flow, one tick for each epoch, and the changes of the views for the next nodes.
 
 1. `step` takes the rows of an epoch for all inputs together and runs one tick, which is in the log of the flow when it returns; the changes of the views go on.
 2. Sinks store them. When the process dies before all of them have, Spark gives the epoch again: `step` then finds the tick in the log and returns the same
    changes, without a tick.
-3. Spark notes that the epoch is done, and `finalize` says so here: now, and only now, the log may be cut.
+3. Spark notes that the epoch is done, and `finalize` is called: now, and only now, the log may be cut.
 
 A definition that has changed is taken over by `open`: what did not change keeps its state. The changes of a view that was made again are the difference
 between what sinks have of it and its new answer.
@@ -24,7 +24,7 @@ import pyarrow as pa
 from penstock.data.batch import DeltaBatch
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
-from penstock.data.operation import OPERATION
+from penstock.data.operation import OPERATION, WEIGHT
 from penstock.data.schema import to_arrow_field
 from penstock.data.types import kernel_type
 from penstock.engine.directory import CHECKPOINT_EVERY
@@ -37,18 +37,18 @@ from penstock.errors import ConfigError, StateError, suggest
 from penstock.pipeline import stage_rows
 from penstock.pipeline.secret import forms_of
 from penstock.pipeline.stage_plan import (
-    WEIGHT,
     SavedInput,
     SavedStage,
-    SavedView,
+    SavedStageView,
     StageInput,
     StagePlan,
     StageView,
     compare,
 )
-from penstock.pipeline.stage_store import Rows, Settling, StageStore
+from penstock.pipeline.stage_store import SavedRows, Settling, StageStore
 from penstock.plan.node import Field, Fields
 from penstock.spark.arrow import to_arrow_all, to_frame
+from penstock.spark.no_rows import no_rows
 from penstock.spark.schema import struct_of
 from penstock.state.location import open_location
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-_NO_ROWS = Rows((), Delta((), np.zeros(0, np.int64)))
+_NO_ROWS = SavedRows((), Delta((), np.zeros(0, np.int64)))
 
 
 class ViewStage:
@@ -86,16 +86,16 @@ class ViewStage:
         clock: Callable[[], int] = lambda: time.time_ns() // 1000,
         secrets: Collection[str] = (),
     ) -> None:
-        """Describe a stage; nothing is opened. Views come behind those that they read.
+        """Describe a stage; nothing is opened. Views come after those that they read.
 
-        `directory` is a folder of this machine, or a place in an object store, where `name` says who owns it in the state backend. With `shards` the
-        tasks of Spark hold the state, otherwise this process; state beyond `memory` lies in files. A checkpoint is taken when the log has grown by `checkpoint_every` bytes.
+        `directory` is a folder of this machine, or the URI of one in an object store, where `name` is its owner in the state backend. With `shards` the
+        tasks of Spark have the state, otherwise this process; state beyond `memory` is in files. A checkpoint is taken when the log has grown by `checkpoint_every` bytes.
         `secrets` are texts in the SQL of views that the files must not show.
         """
         self._session = session
         self._directory = directory
-        self._inputs = {one.name: one for one in inputs}
-        self._views = {one.name: one for one in views}
+        self._inputs = {declared.name: declared for declared in inputs}
+        self._views = {view.name: view for view in views}
         self._name, self._shards, self._memory = name, shards, memory
         self._checkpoint_every, self._clock = checkpoint_every, clock
         self._secrets = frozenset(form for secret in secrets for form in forms_of(secret))
@@ -121,7 +121,7 @@ class ViewStage:
         return tuple(field.name for field in self._fields(view))
 
     def plan(self) -> StagePlan:
-        """Return what `open` would do to the state that is there. It reads one small file, and asks neither Spark nor the flow."""
+        """Return what `open` would do to the state that is there. It reads one small file, and calls neither Spark nor the flow."""
         return compare(self._store().read(), list(self._inputs.values()), list(self._views.values()))
 
     @property
@@ -139,9 +139,9 @@ class ViewStage:
         return self._schemas[view]
 
     def open(self, *, committed: int, fresh: Collection[str] = ()) -> StagePlan:
-        """Open the flow, or make it, and let it be what inputs and views say; returns what that meant for its state.
+        """Open the flow, or make it, with these inputs and views; returns what that meant for its state.
 
-        `committed` is the last epoch that Spark's checkpoint has as done, -1 before the first one. StateError when the flow and the checkpoint do not
+        `committed` is the last epoch that is done in Spark's checkpoint, -1 before the first one. StateError when the flow and the checkpoint do not
         belong together. `fresh` are views whose readers begin anew: all rows of these go on with the next epoch.
         """
         self.close()
@@ -200,7 +200,7 @@ class ViewStage:
         return {} if self._flow is None else self._flow.metrics()
 
     def close(self) -> None:
-        """Let others open the stage; `open` may come again."""
+        """Close the flow, so that others can open the stage; `open` may come again."""
         flow, self._flow = self._flow, None
         self._settling = {}
         if flow is not None:
@@ -266,7 +266,7 @@ class ViewStage:
             first = changes
         return merged([keyed(first, keys, fields, view=name), *parts], keys, fields)
 
-    def _difference(self, view: str, base: Rows, fields: Fields, keys: Sequence[int] = ()) -> Delta:
+    def _difference(self, view: str, base: SavedRows, fields: Fields, keys: Sequence[int] = ()) -> Delta:
         """From the rows that sinks have to those that the view has now."""
         if not len(base.delta):
             return consolidate(self._opened().rows(view))
@@ -292,7 +292,7 @@ class ViewStage:
             kinds = [field.dataType.simpleString() for field in schema.fields]
             return to_frame(spark, columns, schema.names, kinds, schema=schema)
         if view not in self._nothing:
-            self._nothing[view] = spark.createDataFrame([], schema)
+            self._nothing[view] = no_rows(spark, schema)
         return self._nothing[view]
 
     # Taking over a definition
@@ -308,18 +308,18 @@ class ViewStage:
         saved = store.read()
         actual = _actual(flow, saved, self._views)
         plan = compare(actual, inputs, views)
-        made = [one.name for one in plan.views if one.change in ("rebuilt", "new")]
-        # Whatever is wrong with a view is said before anything of the state goes.
-        prepared = self._planned() if made else {}
+        refilled = [view.name for view in plan.views if view.change in ("rebuilt", "new")]
+        # Whatever is wrong with a view is raised before anything of the state goes.
+        prepared = self._planned() if refilled else {}
         for view in views:
-            known = prepared[view.name].view if view.name in made else flow.views[view.name].view
-            _positions(view, known.fields)
-            _refuse_marks(view, known.fields)
+            planned = prepared[view.name].view if view.name in refilled else flow.views[view.name].view
+            _positions(view, planned.fields)
+            _refuse_marks(view, planned.fields)
         for view in views:
             if view.wanted and (view.name in fresh or plan.view(view.name).change != "unchanged"):
                 self._settle(flow, store, saved, view, committed, is_fresh=view.name in fresh)
         self._replace_inputs(flow, store, plan)
-        for name in made:
+        for name in refilled:
             flow.add_view(prepared[name])
         flow.forget_unknown()
         now = _saved(flow, inputs, views)
@@ -328,20 +328,20 @@ class ViewStage:
         return plan
 
     def _replace_inputs(self, flow: EpochFlow, store: StageStore, plan: StagePlan) -> None:
-        """Let the flow have the wanted inputs, and none of the views that are made again."""
-        for one in plan.inputs:
-            if one.change == "kept":
-                spec = flow.sources[one.name]
+        """Give the flow the declared inputs, and drop the views that are made again."""
+        for input_plan in plan.inputs:
+            if input_plan.change == "kept":
+                spec = flow.sources[input_plan.name]
                 columns = tuple((field.name, field.type) for field in spec.fields)
-                store.keep_rows(one.name, Rows(columns, once(flow.rows(one.name))))
-        drop = {one.name for one in plan.views if one.change in ("rebuilt", "dropped")}
+                store.save_rows(input_plan.name, SavedRows(columns, once(flow.rows(input_plan.name))))
+        drop = {view.name for view in plan.views if view.change in ("rebuilt", "dropped")}
         for name in reversed([name for name in flow.views if name in drop]):
             flow.drop_view(name)
-        for one in plan.inputs:
-            if one.change in ("kept", "emptied", "dropped"):
-                flow.drop_source(one.name)
-            if one.change == "dropped":
-                store.forget_rows(one.name)
+        for input_plan in plan.inputs:
+            if input_plan.change in ("kept", "emptied", "dropped"):
+                flow.drop_source(input_plan.name)
+            if input_plan.change == "dropped":
+                store.forget_rows(input_plan.name)
         for declared in self._inputs.values():
             if declared.name not in flow.sources:
                 schema = _schema(declared.fields)
@@ -351,7 +351,7 @@ class ViewStage:
     @staticmethod
     def _fill(flow: EpochFlow, store: StageStore, declared: StageInput) -> None:
         """Give an input the rows that it had before its columns changed."""
-        rows = store.kept_rows(declared.name)
+        rows = store.saved_rows(declared.name)
         if rows is None:
             return
         if not flow.has_rows_of_before(declared.name):
@@ -380,16 +380,16 @@ class ViewStage:
             # What sinks have that did not store the epoch that Spark does not have, and what those have that did.
             changed = (flow.last_changes or {}).get(name) if is_ahead else None
             if base is None:
-                base = Rows(columns, now if changed is None else consolidate(concat([now, -changed])))
+                base = SavedRows(columns, now if changed is None else consolidate(concat([now, -changed])))
             if is_ahead:
-                others = (*others, Rows(columns, now))
+                others = (*others, SavedRows(columns, now))
         if is_fresh and base is not None:
             others, base = (*others, base), None
         settling = Settling(committed, committed + 1 + is_ahead, base or _NO_ROWS, others)
         store.settle(name, settling)
         self._settling[name] = settling
 
-    # What is known of the views
+    # The columns of the views
 
     def _fields(self, view: str) -> Fields:
         """The columns of a view."""
@@ -405,7 +405,7 @@ class ViewStage:
     def _planned(self) -> dict[str, Prepared]:
         """All views as Spark plans them."""
         if self._prepared is None:
-            fields = {one.name: one.fields for one in self._inputs.values()}
+            fields = {declared.name: declared.fields for declared in self._inputs.values()}
             self._prepared = plan_views(
                 self._session, fields, [(view.name, view.sql) for view in self._views.values()]
             )
@@ -430,7 +430,7 @@ class ViewStage:
 
 
 def _positions(view: StageView, fields: Fields) -> tuple[int, ...]:
-    """Where the key of a view stands; ConfigError when it has no such column."""
+    """The positions of the key columns of a view; ConfigError when it has no such column."""
     names = [field.name for field in fields]
     positions = []
     for key in view.keys:
@@ -473,7 +473,9 @@ def _schema(fields: Fields) -> pa.Schema:
 
 def _actual(flow: EpochFlow, saved: SavedStage | None, views: Mapping[str, StageView]) -> SavedStage:
     """What the flow has, which may be more or less than was saved, when the process died while it took over a definition."""
-    origins = {} if saved is None else {name: one.origin for name, one in saved.inputs.items()}
+    origins = (
+        {} if saved is None else {name: saved_input.origin for name, saved_input in saved.inputs.items()}
+    )
     inputs = {
         name: SavedInput(
             name,
@@ -484,12 +486,12 @@ def _actual(flow: EpochFlow, saved: SavedStage | None, views: Mapping[str, Stage
         )
         for name, spec in flow.sources.items()
     }
-    known = {} if saved is None else saved.views
+    saved_views = {} if saved is None else saved.views
     actual = {}
     for name, entry in flow.views.items():
-        before = known.get(name) or views.get(name)
+        before = saved_views.get(name) or views.get(name)
         keys, wanted = ((), False) if before is None else (before.keys, before.wanted)
-        actual[name] = SavedView(name, entry.view.sql, keys, wanted)
+        actual[name] = SavedStageView(name, entry.view.sql, keys, wanted)
     return SavedStage(inputs, actual)
 
 
@@ -498,8 +500,8 @@ def _saved(flow: EpochFlow, inputs: Sequence[StageInput], views: Sequence[StageV
     saved = {}
     for view in views:
         fields = tuple((field.name, field.type, field.nullable) for field in flow.views[view.name].fields)
-        saved[view.name] = SavedView(view.name, view.sql, view.keys, view.wanted, fields)
-    return SavedStage({one.name: SavedInput.of(one) for one in inputs}, saved)
+        saved[view.name] = SavedStageView(view.name, view.sql, view.keys, view.wanted, fields)
+    return SavedStage({declared.name: SavedInput.of(declared) for declared in inputs}, saved)
 
 
 def _require_together(epoch: int | None, committed: int, where: str) -> None:

@@ -1,6 +1,6 @@
-"""YAML as a tree in which every key and every value knows where it stands.
+"""YAML as a tree in which every key and every value has its place.
 
-It is YAML 1.2's core schema: `yes`, `no`, `on` and dates are text. Keys are text, and none stands twice. Anchors and merge keys (`<<`) are
+It is YAML 1.2's core schema: `yes`, `no`, `on` and dates are text. Keys are text, and none is there twice. Anchors and merge keys (`<<`) are
 resolved, within bounds: a small file cannot become a huge tree.
 """
 
@@ -22,7 +22,7 @@ LARGEST_FILE = 1 << 20
 MOST_VALUES = 200_000
 """How many values a file may have, with all that its anchors repeat."""
 DEEPEST = 64
-"""How many mappings and lists may stand in each other."""
+"""How deep mappings and lists may be nested."""
 
 _NULLS = ("", "~", "null", "Null", "NULL")
 _TRUTHS = {word: word.lower() == "true" for word in ("true", "True", "TRUE", "false", "False", "FALSE")}
@@ -38,7 +38,7 @@ _INVISIBLE_AS = {
     "\x85": "the end of a line",
 }
 _INVISIBLE = re.compile(f"[{''.join(_INVISIBLE_AS)}]")
-"""Characters that nobody sees: a name with one is another name, and editors count lines differently than YAML."""
+"""Invisible characters: a name with one is another name, and editors count lines differently than YAML."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -77,24 +77,28 @@ class WrittenFloat(float):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scalar:
+class YamlScalar:
     """A text, number, truth value or null."""
 
     text: str
     place: Place
     plain: bool = False
-    """Whether it stands without quotes, so that `5` is a number."""
+    """Whether it is written without quotes, so that `5` is a number."""
     style: str | None = None
     indent: int = 0
-    """Of a block (`|`): how many blanks stand before its lines."""
+    """Of a block (`|`): how many blanks are before its lines."""
     raw: str | None = None
     """The text as the file has it, when variables were filled in."""
     filled: frozenset[str] = frozenset()
     """What variables gave."""
+    variables: frozenset[str] = frozenset()
+    """The variables that gave it."""
+    is_unfilled: bool = False
+    """Whether a variable in it has no value, so that the text is not what is meant."""
 
     @property
     def value(self) -> Any:
-        """What it stands for; a text that has been filled in is always a text."""
+        """The value; a text that has been filled in is always a text."""
         return resolved(self.text) if self.plain and self.raw is None else self.text
 
     @property
@@ -103,7 +107,7 @@ class Scalar:
         return self.text if self.raw is None else self.raw
 
     def place_at(self, offset: int) -> Place:
-        """Where a part of the text stands, as exactly as the way it is written says."""
+        """The place of a part of the text, as exactly as the way it is written allows."""
         if self.raw is not None and not self.raw.startswith(self.text[:offset]):
             return self.place
         line, column = self.text.count("\n", 0, offset), offset - (self.text.rfind("\n", 0, offset) + 1)
@@ -119,14 +123,14 @@ class Scalar:
 class MappingTree:
     """Keys with their values, in the order of the file."""
 
-    entries: tuple[tuple[Scalar, Tree], ...]
+    entries: tuple[tuple[YamlScalar, Tree], ...]
     place: Place
 
     def get(self, name: str) -> Tree | None:
         """The value of a key."""
         return next((value for key, value in self.entries if key.text == name), None)
 
-    def key(self, name: str) -> Scalar | None:
+    def key(self, name: str) -> YamlScalar | None:
         """A key, with its place."""
         return next((key for key, _ in self.entries if key.text == name), None)
 
@@ -139,7 +143,7 @@ class SequenceTree:
     place: Place
 
 
-Tree = Scalar | MappingTree | SequenceTree
+Tree = YamlScalar | MappingTree | SequenceTree
 
 
 def plain(tree: Tree, *, written: bool = False) -> Any:
@@ -152,7 +156,7 @@ def plain(tree: Tree, *, written: bool = False) -> Any:
             }
         case SequenceTree():
             return [plain(item, written=written) for item in tree.items]
-        case Scalar():
+        case YamlScalar():
             return tree.written if written and tree.raw is not None else tree.value
 
 
@@ -170,7 +174,7 @@ def places(tree: Tree, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple
 
 
 def place_in(tree: Tree, path: tuple[str | int, ...]) -> Place:
-    """Where the value at a path stands; the nearest value around it when there is none."""
+    """The place of the value at a path; of the nearest value around it when there is none."""
     return value_in(tree, path).place
 
 
@@ -253,7 +257,7 @@ class _Composer:
         self.anchors: dict[str, Tree] = {}
         self.open: list[str] = []
         self.sizes: dict[str, int] = {}
-        """How many values stand behind each anchor."""
+        """How many values each anchor has."""
         self.values = 0
         self.last = Place(path, 1, 1)
 
@@ -293,7 +297,7 @@ class _Composer:
                     self.problems.append(_syntax(place, text, "put it into a file of its own"))
                     return tree
                 tree = self._tree(next(self.events), 0)
-        if documents == 0 or (isinstance(tree, Scalar) and tree.plain and tree.text == ""):
+        if documents == 0 or (isinstance(tree, YamlScalar) and tree.plain and tree.text == ""):
             text = "there is nothing in the file"
             hint = "a pipeline has sources and sinks; penstock init writes one"
             self.problems.append(Problem(Place(self.path, 1, 1), text, hint, "PIPELINE_FILE"))
@@ -329,13 +333,13 @@ class _Composer:
         while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
             yield self._tree(event, depth + 1)
 
-    def _entries(self, depth: int) -> list[tuple[Scalar, Tree]]:
-        own: dict[str, tuple[Scalar, Tree]] = {}
-        merged: dict[str, tuple[Scalar, Tree]] = {}
+    def _entries(self, depth: int) -> list[tuple[YamlScalar, Tree]]:
+        own: dict[str, tuple[YamlScalar, Tree]] = {}
+        merged: dict[str, tuple[YamlScalar, Tree]] = {}
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             key = self._tree(event, depth + 1)
             value = self._tree(next(self.events), depth + 1)
-            if not isinstance(key, Scalar):
+            if not isinstance(key, YamlScalar):
                 text = f"{describe(key)} cannot be a name"
                 hint = "names are text; put ${VAR} and what begins with { or [ in quotes"
                 self.problems.append(_syntax(key.place, text, hint))
@@ -350,7 +354,7 @@ class _Composer:
                 own[key.text] = (key, value)
         return list({**merged, **own}.values()) if merged else list(own.values())
 
-    def _merged(self, value: Tree, place: Place) -> Iterator[tuple[str, tuple[Scalar, Tree]]]:
+    def _merged(self, value: Tree, place: Place) -> Iterator[tuple[str, tuple[YamlScalar, Tree]]]:
         for tree in value.items if isinstance(value, SequenceTree) else (value,):
             if isinstance(tree, MappingTree):
                 yield from ((key.text, (key, inner)) for key, inner in tree.entries)
@@ -379,7 +383,7 @@ class _Composer:
                 _syntax(place, text, "put rows of tests into fewer tests, and use fewer anchors")
             )
 
-    def _scalar(self, event: Any, place: Place) -> Scalar:
+    def _scalar(self, event: Any, place: Place) -> YamlScalar:
         style = event.style or None
         is_plain = style is None
         if event.tag is not None:
@@ -398,7 +402,7 @@ class _Composer:
             indent = self._indent(event)
         elif event.start_mark.line != event.end_mark.line:
             indent = -1
-        return Scalar(event.value, place, is_plain, style, indent)
+        return YamlScalar(event.value, place, is_plain, style, indent)
 
     def _indent(self, event: Any) -> int:
         block = self.lines[event.start_mark.line + 1 : max(event.end_mark.line, event.start_mark.line + 2)]
@@ -432,11 +436,11 @@ class _Composer:
         mark = error.problem_mark or error.context_mark
         place = self.last if mark is None else self._of_mark(mark)
         line = self.lines[place.line - 1] if place.line <= len(self.lines) else ""
-        said = error.problem or error.context or "not valid YAML"
+        reason = error.problem or error.context or "not valid YAML"
         began = error.context_mark
         if began is not None and began.line + 1 != place.line:
-            said += f" ({error.context} that begins in line {began.line + 1})"
-        return _syntax(place, f"not valid YAML: {said}", _advice(error, line))
+            reason += f" ({error.context} that begins in line {began.line + 1})"
+        return _syntax(place, f"not valid YAML: {reason}", _advice(error, line))
 
 
 class _Stop(Exception):
@@ -448,24 +452,24 @@ def _syntax(place: Place, text: str, hint: str) -> Problem:
 
 
 def _advice(error: yaml.MarkedYAMLError, line: str) -> str:
-    said = f"{error.context or ''} {error.problem or ''}"
-    if "\\t" in said or (line[: len(line) - len(line.lstrip())].count("\t")):
+    message = f"{error.context or ''} {error.problem or ''}"
+    if "\\t" in message or (line[: len(line) - len(line.lstrip())].count("\t")):
         return "indent with blanks; YAML takes no tabs"
-    if "${" in line and ("{" in said or "flow" in said):
+    if "${" in line and ("{" in message or "flow" in message):
         return 'within braces, put ${VAR} in quotes: "${VAR}"'
-    if "mapping values are not allowed" in said:
+    if "mapping values are not allowed" in message:
         return "indent the line as those around it; a text with ': ' in it needs quotes"
-    if "escape" in said:
+    if "escape" in message:
         return "in double quotes a backslash is written twice; single quotes take it as it is"
-    if "quoted scalar" in said:
+    if "quoted scalar" in message:
         return "close the quote"
-    if "flow mapping" in said or "flow sequence" in said or "flow node" in said:
+    if "flow mapping" in message or "flow sequence" in message or "flow node" in message:
         return "close the bracket that is open, and put commas between its parts"
-    if "could not find expected ':'" in said or "simple key" in said:
+    if "could not find expected ':'" in message or "simple key" in message:
         return "a name needs ': ' behind it; a text of several lines begins with |"
-    if "cannot start any token" in said:
+    if "cannot start any token" in message:
         return "put a text that begins with this character in quotes"
-    if "block" in said:
+    if "block" in message:
         return "indent the line as those beside it"
     return "check the line and the one before it; a text with special characters needs quotes"
 
@@ -476,7 +480,7 @@ def _character(character: Any) -> str:
 
 
 def resolved(text: str) -> Any:
-    """Return what a text without quotes stands for; a number remembers how it is written.
+    """Return the value of a text without quotes; a number remembers how it is written.
 
     >>> resolved("5"), resolved("true"), resolved("yes"), resolved("~")
     (5, True, 'yes', None)
@@ -488,8 +492,8 @@ def resolved(text: str) -> Any:
     if text in _TRUTHS:
         return _TRUTHS[text]
     if _INTEGER.fullmatch(text):
-        whole = int(text, 0) if text[:2] in ("0o", "0x") else int(text)
-        return whole if str(whole) == text else WrittenInt(whole, text)
+        integer = int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+        return integer if str(integer) == text else WrittenInt(integer, text)
     if _FLOAT.fullmatch(text) or text.lower() in _SPECIAL:
         number = _SPECIAL[text.lower()] if text.lower() in _SPECIAL else float(text)
         return number if str(number) == text else WrittenFloat(number, text)

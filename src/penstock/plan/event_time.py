@@ -50,14 +50,14 @@ _UNITS = {
 
 
 @dataclass(frozen=True, slots=True)
-class EventTime:
+class WatermarkBound:
     """Values that are not before the watermark of any of these sources plus `low` microseconds, in every change to come."""
 
     lows: tuple[tuple[str, int], ...]
 
-    def plus(self, micros: int) -> EventTime:
+    def plus(self, micros: int) -> WatermarkBound:
         """The same values with something added that is at least this."""
-        return EventTime(tuple((source, low + micros) for source, low in self.lows))
+        return WatermarkBound(tuple((source, low + micros) for source, low in self.lows))
 
     def bound(self, watermarks: Mapping[str, int]) -> int | None:
         """The microseconds behind which nothing changes any more; None while a source has no watermark."""
@@ -81,14 +81,14 @@ class _Fields:
     values: tuple[_Value, ...]
 
 
-_Value = EventTime | _Between | _Fields | None
-Times = tuple[EventTime | None, ...]
+_Value = WatermarkBound | _Between | _Fields | None
+Times = tuple[WatermarkBound | None, ...]
 """For each column of a relation its event time, if it follows one; of a struct, that of its first field."""
 
 
 def of_source(name: str, fields: int, column: int | None) -> Times:
     """The event times of a source with so many columns."""
-    return tuple(EventTime(((name, 0),)) if at == column else None for at in range(fields))
+    return tuple(WatermarkBound(((name, 0),)) if at == column else None for at in range(fields))
 
 
 def event_times(node: Node, relations: Mapping[str, Times]) -> Times:
@@ -167,10 +167,10 @@ def _joined(node: Join, relations: Mapping[str, Times]) -> Sequence[_Value]:
     return of_left if node.kind in ("semi", "anti") else [*of_left, *of_right]
 
 
-def _first(value: _Value) -> EventTime | None:
+def _first(value: _Value) -> WatermarkBound | None:
     if isinstance(value, _Fields):
         return _first(value.values[0]) if value.values else None
-    return value if isinstance(value, EventTime) else None
+    return value if isinstance(value, WatermarkBound) else None
 
 
 def _either(values: Sequence[_Value]) -> _Value:
@@ -185,7 +185,7 @@ def _either(values: Sequence[_Value]) -> _Value:
     for time in times:
         for source, low in time.lows:
             lows[source] = min(low, lows.get(source, low))
-    return EventTime(tuple(sorted(lows.items())))
+    return WatermarkBound(tuple(sorted(lows.items())))
 
 
 def _value(expression: Expression, below: Sequence[_Value]) -> _Value:
@@ -202,20 +202,23 @@ def _value(expression: Expression, below: Sequence[_Value]) -> _Value:
 
 def _call(call: Call, values: Sequence[_Value]) -> _Value:
     match call.name, values:
-        case "PreciseTimestampConversion", [EventTime() as time]:
+        case "PreciseTimestampConversion", [WatermarkBound() as time]:
             return time
-        case "Cast", [EventTime() as time]:
+        case "Cast", [WatermarkBound() as time]:
             return _cast(call, time)
-        case "TruncTimestamp", [_, EventTime() as time]:
+        case "TruncTimestamp", [_, WatermarkBound() as time]:
             return _truncated(call.args[0], time)
-        case "TruncDate", [EventTime() as time, _]:
+        case "TruncDate", [WatermarkBound() as time, _]:
             return _truncated(call.args[1], time)
-        case "Add", [EventTime() as time, _Between() as other] | [_Between() as other, EventTime() as time]:
+        case "Add", [WatermarkBound() as time, _Between() as other] | [
+            _Between() as other,
+            WatermarkBound() as time,
+        ]:
             return time.plus(other.low)
-        case "Subtract", [EventTime() as time, _Between() as other]:
+        case "Subtract", [WatermarkBound() as time, _Between() as other]:
             return time.plus(-other.high)
-        case "Add", [_Between() as one, _Between() as other]:
-            return _Between(one.low + other.low, one.high + other.high)
+        case "Add", [_Between() as first, _Between() as other]:
+            return _Between(first.low + other.low, first.high + other.high)
         case "Remainder", [_, _Between(low, high)] if low == high and low != 0:
             return _Between(-abs(low), abs(low))
         case "CaseWhen", _ if len(values) % 2:
@@ -223,7 +226,7 @@ def _call(call: Call, values: Sequence[_Value]) -> _Value:
             return _either([*values[1::2], values[-1]])
         case "CreateNamedStruct", _:
             return _Fields(tuple(values[1::2]))
-        case "GetStructField", [EventTime() as time] if call.option("ordinal") == 0:
+        case "GetStructField", [WatermarkBound() as time] if call.option("ordinal") == 0:
             return time
         case "GetStructField", [_Fields(fields)]:
             ordinal: Any = call.option("ordinal")
@@ -232,7 +235,7 @@ def _call(call: Call, values: Sequence[_Value]) -> _Value:
             return None
 
 
-def _cast(call: Call, time: EventTime) -> _Value:
+def _cast(call: Call, time: WatermarkBound) -> _Value:
     before = call.args[0].type
     if before in TIMES and call.type in TIMES:
         return time if before == call.type else time.plus(-ZONE)
@@ -243,7 +246,7 @@ def _cast(call: Call, time: EventTime) -> _Value:
     return None
 
 
-def _truncated(unit: Expression, time: EventTime) -> _Value:
+def _truncated(unit: Expression, time: WatermarkBound) -> _Value:
     if not isinstance(unit, Literal) or str(unit.value).upper() not in _UNITS:
         return None
     return time.plus(-_UNITS[str(unit.value).upper()] - ZONE)

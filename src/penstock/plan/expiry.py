@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.plan.event_time import EventTime, Times, event_times
+from penstock.plan.event_time import Times, WatermarkBound, event_times
 from penstock.plan.interval import TIMES, Distance, distances
 from penstock.plan.node import (
     Aggregate,
@@ -41,19 +41,19 @@ class Passed:
 
     column: int
     micros: int
-    time: EventTime
+    time: WatermarkBound
 
 
 Expiry = tuple[Passed, ...]
 """A row may go when all of these hold; one of whose columns is NULL stays."""
 
 
-def closing_key(node: Aggregate | TopK, relations: Mapping[str, Times]) -> tuple[int, EventTime] | None:
+def closing_key(node: Aggregate | TopK, relations: Mapping[str, Times]) -> tuple[int, WatermarkBound] | None:
     """The first key of groups, or partitions, that close when the watermark has passed, and its time; None when there is none."""
     return _closing(node.input, node.keys if isinstance(node, Aggregate) else node.partition, relations)
 
 
-def session_time(node: SessionWindow, relations: Mapping[str, Times]) -> EventTime | None:
+def session_time(node: SessionWindow, relations: Mapping[str, Times]) -> WatermarkBound | None:
     """The event time that the starts of rows follow, so that sessions close behind it; None when there is none."""
     if node.input.fields[node.start].type not in TIMES:
         return None
@@ -72,7 +72,7 @@ def session_key(node: Aggregate, relations: Mapping[str, Times]) -> int | None:
     return start if {start, *below.keys} <= set(node.keys) else None
 
 
-def asof_times(node: Asof, relations: Mapping[str, Times]) -> tuple[EventTime, EventTime] | None:
+def asof_times(node: Asof, relations: Mapping[str, Times]) -> tuple[WatermarkBound, WatermarkBound] | None:
     """The event times of both sides of an ASOF join that forgets rows; None when it cannot."""
     left = event_times(node.left, relations)[node.left_time]
     right = event_times(node.right, relations)[node.right_time]
@@ -172,7 +172,7 @@ def _describe_asof(node: Asof, relations: Mapping[str, Times]) -> str:
 
 def _closing(
     below: Node, keys: Sequence[int], relations: Mapping[str, Times]
-) -> tuple[int, EventTime] | None:
+) -> tuple[int, WatermarkBound] | None:
     times = event_times(below, relations)
     for key in keys:
         time = times[key]

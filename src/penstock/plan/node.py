@@ -279,8 +279,8 @@ class Spark:
     """What the kernel lacks, kept as a position in the Catalyst plan and run by Spark.
 
     A `stateless` one with bindings gives its input's columns and then one column per expression of Spark's, over the delta
-    only (tier b); a stateless one without is an operator that looks at one row at a time. The others are recomputed over the
-    inputs that the kernel keeps and diffed (tier c); inputs beyond the operator's children are the one-row plans of its
+    only (tier `spark`); a stateless one without is an operator that looks at one row at a time. The others are recomputed over the
+    inputs that the kernel keeps and diffed (tier `recompute`); inputs beyond the operator's children are the one-row plans of its
     scalar subqueries. `path` holds positions in the optimized plan, as `Front.java` numbers plan nodes and expressions: the
     operator's, then those of the aggregate calls that are wanted when it is not all of them; or one per expression.
     `bindings` has, per expression, the positions inside it that are input columns, with the column (-1 is the tick's time).

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.errors import ConfigError, InternalError
-from penstock.options import Options, Owner, read_options
+from penstock.options import Options, OptionsOwner, read_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from penstock.config import Settings
     from penstock.plugin import Namespace
+    from penstock.sinks.refused import RefusedRows
     from penstock.spark.micro_batch.live import Live
 
 
@@ -92,6 +93,8 @@ class Target:
     """Values of the sink in the state backend, from one start to the next; None for a query without a name."""
     status: QueryStatus = field(default_factory=QueryStatus)
     """Where the sink reports what it waits for."""
+    refused: RefusedRows | None = None
+    """Where a sink notes rows that its system refuses for their values, and which it leaves out; None where such a row fails the epoch."""
     settings: Settings = field(kw_only=True)
     """The settings of the session that runs the query."""
 
@@ -139,7 +142,7 @@ class Sink(ABC):
     def __init__(self, options: Mapping[str, Any], settings: Settings | None = None) -> None:
         """Check what the user wrote; `settings` complete it, with the addresses of servers for example."""
         self.options = read_options(
-            self.Options, options, owner=Owner(f"the {self.kind} sink"), settings=settings
+            self.Options, options, owner=OptionsOwner(f"the {self.kind} sink"), settings=settings
         )
         self.guarantee_reason: str | None = None
         """Why the guarantee is what it is, where that depends on more than the options; `check` may set it."""
@@ -151,6 +154,12 @@ class Sink(ABC):
 
     def check(self, target: Target) -> None:  # noqa: B027  # most sinks have nothing to refuse
         """Called once before the query starts: refuse what cannot work, and change nothing. `close` comes after it.
+
+        Raising refuses the start.
+        """
+
+    def check_connection(self, target: Target) -> None:  # noqa: B027
+        """Called in the place of `check` for rows whose columns nobody knows before they come: try the connection, change nothing. `close` comes after it.
 
         Raising refuses the start.
         """

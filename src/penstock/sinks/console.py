@@ -11,12 +11,17 @@ from pydantic import Field
 from penstock.options import Count, Options
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target
 from penstock.sinks.column import column, row_as_json
+from penstock.sinks.text_table import text_table
+from penstock.spark.pretty import texts
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from penstock.config import Settings
+
+LONGEST = 20
+"""How many letters of a value a table shows that cuts long ones."""
 
 
 class ConsoleOptions(Options):
@@ -64,12 +69,13 @@ class ConsoleSink(Sink):
     def write(self, epoch: Epoch) -> int | None:
         frame = _with_first(epoch.frame, self._operation)
         if self.options.format == "json":
-            frame = frame.select(row_as_json(frame.columns).alias("row"))
-        rows = frame.toArrow()
+            rows = frame.select(row_as_json(frame.columns).alias("row")).toArrow()
+        else:
+            rows = texts(frame).toArrow()
         sample = self._sample(rows)
         most = self._most()
         if sample.num_rows and most:
-            self._print(epoch.number, sample, most, frame)
+            self._print(epoch.number, sample, most)
             sys.stdout.flush()
         return int(rows.num_rows)
 
@@ -88,14 +94,15 @@ class ConsoleSink(Sink):
         left = self.options.rows if before_stop is None else before_stop - self._printed
         return min(self.options.rows, left)
 
-    def _print(self, number: int, rows: pa.Table, most: int, frame: DataFrame) -> None:
+    def _print(self, number: int, rows: pa.Table, most: int) -> None:
         shown = rows.slice(0, most)
         self._printed += shown.num_rows
         if self.options.format == "json":
             print(*shown.column(0).to_pylist(), sep="\n")
             return
         print(f"epoch {number}")
-        frame.sparkSession.createDataFrame(shown).show(most, self.options.truncate)
+        columns = [column.to_pylist() for column in shown.columns]
+        print(text_table(shown.column_names, columns, longest=LONGEST if self.options.truncate else None))
         if rows.num_rows > most:
             print(f"only the first {most} of {rows.num_rows} rows\n")
 

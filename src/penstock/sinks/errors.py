@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from penstock.errors import ConnectorError, DataError, PenstockError
 
+ROW_REFUSED = "SINK_ROW_REFUSED"
+"""The code of an error about the values of a row: the same row would be refused again, and others may be taken."""
+
 
 def refused(system: str, text: str, *, where: str) -> PenstockError:
     """Return the error for a server that refuses the address, the user or a statement."""
@@ -19,7 +22,7 @@ def refused(system: str, text: str, *, where: str) -> PenstockError:
 
 def row_refused(system: str, text: str, *, where: str, hint: str) -> PenstockError:
     """Return the error for a row that a server does not take; the hint says what became of the batch."""
-    return DataError(f"{system} refuses a row: {text}", code="SINK_ROW_REFUSED", where=where, hint=hint)
+    return DataError(f"{system} refuses a row: {text}", code=ROW_REFUSED, where=where, hint=hint)
 
 
 def require_fit(misfits: Sequence[str], *, where: str) -> None:

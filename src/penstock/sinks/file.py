@@ -83,6 +83,9 @@ class FileSink(Sink):
             existing, target.schema, where=self.path, fixed=self.fixed_columns, apart=self.partition_by
         )
 
+    def check_connection(self, target: Target) -> None:
+        Folder(target.spark, self.path).exists(SCHEMA)
+
     def open(self, target: Target) -> None:
         self._target = target
         self._folder = Folder(target.spark, self.path)

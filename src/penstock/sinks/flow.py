@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Fed(Protocol):
+class FlowSource(Protocol):
     """What is known of a source of a flow."""
 
     @property
@@ -39,7 +39,7 @@ class Flow(Protocol):
     def durability(self) -> str:
         """What survives: memory, local or shared."""
 
-    def source_info(self, name: str) -> Fed:
+    def source_info(self, name: str) -> FlowSource:
         """What is known of a source; an unknown name is an error."""
 
     def check(self, source: str, delta: DeltaBatch) -> None:

@@ -102,6 +102,10 @@ class IcebergSink(ServerSink):
             existing = target.spark.table(self.options.table).schema
             refuse_incompatible(existing, _widened(target, existing), where=self.describe())
 
+    def check_reachable(self, target: Target) -> None:
+        ensure_format(target.spark, "iceberg", target.settings)
+        target.spark.catalog.tableExists(self.options.table)
+
     def prepare(self, target: Target) -> None:
         from pyspark.sql.types import StructType
 

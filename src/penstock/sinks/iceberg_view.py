@@ -181,14 +181,14 @@ class IcebergViewSink(ViewSink):
         spark = self._session(self.target)
         self._frame(goes).createOrReplaceTempView(STAGE)
         try:
-            found = spark.sql(
+            counts = spark.sql(
                 f"SELECT s.{ROW} AS at, count(*) AS copies FROM {STAGE} AS s JOIN {self.options.table} AS t "
                 f"ON {self._same(self.target.names)} GROUP BY s.{ROW}"
             ).collect()
         finally:
             spark.catalog.dropTempView(STAGE)
         left = -np.asarray(times, np.int64)
-        for row in found:
+        for row in counts:
             left[row["at"]] += row["copies"]
         if (left < 0).any():
             raise self._changed_by_others("it lacks rows that the view had")
@@ -303,8 +303,8 @@ class IcebergViewSink(ViewSink):
 
     def _properties(self, tick: int) -> dict[str, str]:
         sources = self.target.sources(tick)
-        said = {SOURCES: json.dumps(sources, sort_keys=True)} if sources else {}
-        return {SINK: self.target.id, TICK: str(tick), **said}
+        source_properties = {SOURCES: json.dumps(sources, sort_keys=True)} if sources else {}
+        return {SINK: self.target.id, TICK: str(tick), **source_properties}
 
     def _stored(self, tick: int) -> None:
         self._mark = tick

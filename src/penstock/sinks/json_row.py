@@ -14,7 +14,7 @@ from penstock.plan.node import Field
 if TYPE_CHECKING:
     import pyarrow as pa
 
-STYLE = structs.Style(skip_nulls=False, java=17, zone="UTC")
+STYLE = structs.JsonStyle(skip_nulls=False, java=17, zone="UTC")
 
 
 def json_texts(values: pa.ChunkedArray, kind: str) -> pa.Array:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from penstock.data.batch import DeltaBatch
 from penstock.errors import ConfigError, DataError
-from penstock.sinks.package import require_package
+from penstock.sinks.require import require_package
 
 if TYPE_CHECKING:
     from lancedb.db import DBConnection

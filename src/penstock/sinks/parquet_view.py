@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, field_validator
 
+from penstock.data.operation import OPERATION, WEIGHT
 from penstock.errors import ConfigError, DataError
 from penstock.options import PathText, mistake
 from penstock.sinks.base import Guarantee
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from penstock.config import Settings
 
-TICK, OP, WEIGHT = "_tick", "_op", "_weight"
+TICK = "_tick"
 _NAME = re.compile(r"changes-(\d+)-(\w+)\.parquet")
 _HIDDEN = "_penstock"
 
@@ -74,7 +75,7 @@ class ParquetViewSink(ViewSink):
 
         from penstock.data.schema import to_arrow_field
 
-        own = {TICK, OP if target.keys else WEIGHT} & set(target.names)
+        own = {TICK, OPERATION if target.keys else WEIGHT} & set(target.names)
         if own:
             raise ConfigError(
                 f"the view has a column '{min(own)}', which change files have for themselves",
@@ -113,7 +114,7 @@ class ParquetViewSink(ViewSink):
 
         if self.target.keys:
             by = pa.array(["r"] * rows.num_rows, pa.string())
-            self._write(_noted(rows, tick).append_column(OP, by), tick)
+            self._write(_noted(rows, tick).append_column(OPERATION, by), tick)
         else:
             self._write(
                 _noted(rows, tick).append_column(WEIGHT, pa.array([1] * rows.num_rows, pa.int64())), tick
@@ -134,7 +135,7 @@ class ParquetViewSink(ViewSink):
         parts = (("d", keyed.deleted), ("u", keyed.updated), ("i", keyed.inserted))
         operations = pa.array([word for word, rows in parts for _ in range(rows.num_rows)], pa.string())
         return _noted(pa.concat_tables([rows for _, rows in parts]), change.tick).append_column(
-            OP, operations
+            OPERATION, operations
         )
 
     def _write(self, rows: pa.Table, tick: int) -> None:

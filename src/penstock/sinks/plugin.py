@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import ConfigDict, Field, field_validator
 
 from penstock.errors import ConfigError, PenstockError
-from penstock.options import Options, Others, Owner, mistake, read_options
-from penstock.plugin import Context, SinkPlugin, TransientValues, imported
+from penstock.options import Options, OptionsOwner, Others, mistake, read_options
+from penstock.plugin import PluginContext, SinkPlugin, TransientValues, imported
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target, counted
 from penstock.sinks.epoch_rows import EpochRows
 from penstock.sinks.side_sink import SideSink
@@ -68,7 +68,7 @@ class SinkFactory:
 
 
 def _python_sink(options: Mapping[str, Any], settings: Settings | None) -> Sink:
-    python = read_options(PythonOptions, options, owner=Owner("the python sink"))
+    python = read_options(PythonOptions, options, owner=OptionsOwner("the python sink"))
     kind = imported(python.module)
     name = python.module.partition(":")[2]
     return sink_of(kind, python.model_extra or {}, name=name, settings=settings)
@@ -99,7 +99,9 @@ class PluginSink(Sink):
             self.options = options
         else:
             own = {key: value for key, value in options.items() if not key.startswith(SIDE)}
-            self.options = read_options(kind.Options, own, owner=Owner(f"the sink {name}"), settings=settings)
+            self.options = read_options(
+                kind.Options, own, owner=OptionsOwner(f"the sink {name}"), settings=settings
+            )
             sides = {key: value for key, value in options.items() if key.startswith(SIDE)}
             side_sinks = {
                 key.removeprefix(SIDE): _side_sink(key, value, settings) for key, value in sides.items()
@@ -107,7 +109,7 @@ class PluginSink(Sink):
         self.modes = frozenset(kind.modes)  # type: ignore[misc]  # fixed for all sinks but plugins
         self._side = {key: SideSink(sink, key) for key, sink in (side_sinks or {}).items()}
         self._plugin: SinkPlugin | None = None
-        self._context: Context | None = None
+        self._context: PluginContext | None = None
         self._target: Target | None = None
         self._number: int | None = None
 
@@ -122,11 +124,15 @@ class PluginSink(Sink):
     def describe(self) -> str:
         return f"plugin {self._name}"
 
+    def check(self, target: Target) -> None:
+        for side in self._side.values():
+            side.check(target.spark, name=target.name, settings=target.settings)
+
     def open(self, target: Target) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         self._target = target
-        self._context = Context(
+        self._context = PluginContext(
             query=target.query,
             name=target.name,
             mode=target.mode,
@@ -234,7 +240,7 @@ class _Task:
 
     kind: type[SinkPlugin]
     options: Any
-    context: Context
+    context: PluginContext
     number: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

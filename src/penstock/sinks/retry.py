@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from penstock.errors import ConnectorError
 from penstock.sinks.base import QueryStatus
-from penstock.spark.micro_batch.run import Drained
+from penstock.spark.micro_batch.query_run import Drained
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ def retry(
                     f"{description}: {reason}; gave up after {attempt} attempts in {spent:.0f} s",
                     code="SINK_UNREACHABLE",
                     hint="start the query again when the server answers: it goes on where it was; "
-                    'wait longer with .option("retry_for", "30 minutes")',
+                    'the option retry_for, such as "30 minutes", lets an epoch wait longer',
                     retryable=True,
                 ) from error
             retry_after = error.seconds if isinstance(error, RetryAfter) else 0.0

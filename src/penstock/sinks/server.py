@@ -56,6 +56,10 @@ class ServerSink(Sink):
         self.check_query(target)
         self._at_start(lambda: self.check_server(target))
 
+    def check_connection(self, target: Target) -> None:
+        self._target = target
+        self._at_start(lambda: self.check_reachable(target))
+
     def open(self, target: Target) -> None:
         self._target = target
         self._at_start(lambda: self.prepare(target))
@@ -65,6 +69,9 @@ class ServerSink(Sink):
 
     def check_server(self, target: Target) -> None:
         """Called by `check`, again after a transient error: refuse what does not fit what the server has, and change nothing."""
+
+    def check_reachable(self, target: Target) -> None:
+        """Called by `check_connection`, again after a transient error: connect, refuse a table or topic that is not there, and change nothing."""
 
     def prepare(self, target: Target) -> None:
         """Called by `open`, again after a transient error: create or widen the table, look up the last committed epoch."""

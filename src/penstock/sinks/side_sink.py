@@ -11,6 +11,9 @@ from penstock.sinks.base import Epoch, Sink, Target
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from penstock.config import Settings
 
 
 class SideSink:
@@ -22,6 +25,16 @@ class SideSink:
         self._opened: Target | None = None
         self._buffer: list[pa.RecordBatch] = []
         self._finalized = -1
+
+    def check(self, spark: SparkSession, *, name: str, settings: Settings) -> None:
+        """Try the connection of the sink; the columns are not known before rows come. `name` is that of the plugin."""
+        from pyspark.sql.types import StructType
+
+        target = Target(spark, "", name, "append", StructType([]), settings=settings)
+        try:
+            self._sink.check_connection(self._own(target))
+        finally:
+            self._sink.close()
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Buffer rows until the epoch ends."""
@@ -51,23 +64,25 @@ class SideSink:
             return
         frame = target.spark.createDataFrame(pa.Table.from_batches(batches))
         if self._opened is None:
-            # A query of its own: a sink knows by it which epochs it has, and whose writer it must fence off.
-            own = replace(
-                target,
-                query=f"{target.query}.side_output.{self._name}",
-                name=f"{target.name}.{self._name}",
-                mode="append",
-                schema=frame.schema,
-                keys=(),
-                state=None,
-                operation=None,
-            )
+            own = replace(self._own(target), schema=frame.schema)
             self._opened = own
             self._sink.check(own)
             self._sink.open(own)
             if self._finalized >= 0:
                 self._sink.finalize(self._finalized)
         self._sink.write(Epoch(number, frame))
+
+    def _own(self, target: Target) -> Target:
+        """A query of its own: a sink knows by it which epochs it has, and whose writer it must fence off."""
+        return replace(
+            target,
+            query=f"{target.query}.side_output.{self._name}",
+            name=f"{target.name}.{self._name}",
+            mode="append",
+            keys=(),
+            state=None,
+            operation=None,
+        )
 
     def finalize(self, number: int) -> None:
         """The epoch does not come again."""

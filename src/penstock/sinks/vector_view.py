@@ -11,7 +11,7 @@ from penstock.errors import ConfigError
 from penstock.options import PathText
 from penstock.sinks.base import Guarantee
 from penstock.sinks.key_change import summed
-from penstock.sinks.package import require_package
+from penstock.sinks.require import require_package
 from penstock.sinks.server import ServerOptions
 from penstock.sinks.view_sink import Change, ViewSink, ViewTarget, taken
 

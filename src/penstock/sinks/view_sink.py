@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.data.batch import DeltaBatch
 from penstock.errors import ConfigError, ConnectorError, PenstockError, suggest
-from penstock.options import Owner, read_options
+from penstock.options import OptionsOwner, read_options
 from penstock.registry import Registry
 from penstock.sinks import SINKS
 from penstock.sinks.base import Guarantee
@@ -97,7 +97,7 @@ class ViewSink(ABC):
     options: ServerOptions
 
     def __init__(self, options: Mapping[str, Any], settings: Settings | None = None) -> None:
-        owner = Owner(f"the {self.kind} sink", code="FLOW_SINK_OPTION", syntax=SYNTAX)
+        owner = OptionsOwner(f"the {self.kind} sink", code="FLOW_SINK_OPTION", syntax=SYNTAX)
         self.options = read_options(self.Options, options, owner=owner, settings=settings)
         self._target: ViewTarget | None = None
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -12,18 +13,23 @@ from urllib.parse import quote, urlsplit
 
 from pydantic import AliasChoices, Field, field_validator
 
-from penstock.errors import ConnectorError
+from penstock.errors import ConnectorError, DataError
 from penstock.options import Count, Duration, Texts, mistake
 from penstock.sinks.base import Epoch, Guarantee
 from penstock.sinks.column import row_as_json
 from penstock.sinks.epoch_rows import EpochRows
+from penstock.sinks.errors import ROW_REFUSED, row_refused
+from penstock.sinks.failed_row import INPUT, input_of
 from penstock.sinks.retry import RetryAfter
 from penstock.sinks.server import ServerOptions, ServerSink
 
 if TYPE_CHECKING:
     from penstock.config import Settings
+    from penstock.sinks.refused import RefusedRows
 
 SHOWN = 200
+NOT_OF_ROWS = frozenset({401, 403, 404, 405, 407})
+"""Answers that every row would get; all others from 400 on that are not tried again are about the rows of the request."""
 
 
 class WebhookOptions(ServerOptions):
@@ -90,13 +96,22 @@ class WebhookSink(ServerSink):
         return f"webhook {self._location}"
 
     def write(self, epoch: Epoch) -> int | None:
-        count, single = 0, self.options.one_row_per_request
-        with EpochRows(epoch.frame.select(row_as_json(epoch.frame.columns).alias("row"))) as rows:
+        count, names, refused = 0, epoch.frame.columns, self.target.refused
+        columns = [row_as_json(names).alias("row")]
+        # What was refused when the epoch came before is not asked for again.
+        left_out = Counter[str]() if refused is None else refused.inputs()
+        if refused is not None:
+            columns.append(input_of(names).alias(INPUT))
+        with EpochRows(epoch.frame.select(*columns)) as rows:
             for number, chunk in enumerate(self._chunks(rows)):
-                body = (chunk[0] if single else f"[{','.join(chunk)}]").encode()
                 key = f"{quote(self.target.query)}-{epoch.number}-{number}"
-                self.retry(partial(self._post, body, key))
-                count += len(chunk)
+                if refused is None:
+                    self._send([row for (row,) in chunk], key)
+                    count += len(chunk)
+                else:
+                    count += self._send_parts(chunk, key, refused, left_out)
+        if refused is not None:
+            refused.keep()
         return count
 
     def close(self) -> None:
@@ -109,16 +124,54 @@ class WebhookSink(ServerSink):
             return None
         return str(error) or type(error).__name__
 
-    def _chunks(self, rows: EpochRows) -> Iterator[list[str]]:
+    def _send(self, rows: Sequence[str], key: str) -> None:
+        body = rows[0] if self.options.one_row_per_request else f"[{','.join(rows)}]"
+        self.retry(partial(self._post, body.encode(), key))
+
+    def _send_parts(
+        self,
+        chunk: Sequence[tuple[str, ...]],
+        key: str,
+        refused: RefusedRows,
+        left_out: Counter[str],
+    ) -> int:
+        """Send a chunk of rows, each with what a dead letter has of it: in ever smaller parts where one is refused. Return how many were sent."""
+        count, parts = 0, [(0, len(chunk))]
+        while parts:
+            begin, end = parts.pop()
+            rows = chunk[begin:end]
+            left_rows = [row for _, row in rows if left_out[row]]
+            if left_rows and len(rows) == 1:
+                left_out.subtract(left_rows)
+                continue
+            if not left_rows:
+                # The key of a part says where in the chunk it is: the same part has the same key when the epoch comes again.
+                own = key if len(rows) == len(chunk) else f"{key}-{begin}-{end}"
+                try:
+                    self._send([row for row, _ in rows], own)
+                except DataError as error:
+                    if error.code != ROW_REFUSED:
+                        raise
+                    if len(rows) == 1:
+                        refused.add(error.message, rows[0][1])
+                        continue
+                else:
+                    count += len(rows)
+                    continue
+            middle = begin + len(rows) // 2
+            parts += [(middle, end), (begin, middle)]
+        return count
+
+    def _chunks(self, rows: EpochRows) -> Iterator[list[tuple[str, ...]]]:
         """Rows in chunks of one size, whatever the partitions, so that a repeated chunk has the same number."""
         size = 1 if self.options.one_row_per_request else self.options.batch_rows
-        pending = list[str]()
+        pending = list[tuple[str, ...]]()
         for batch in rows.batches():
-            pending += batch.column(0).to_pylist()
-            whole = len(pending) // size * size
-            for start in range(0, whole, size):
+            pending += zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            full_rows = len(pending) // size * size
+            for start in range(0, full_rows, size):
                 yield pending[start : start + size]
-            del pending[:whole]
+            del pending[:full_rows]
         if pending:
             yield pending
 
@@ -135,6 +188,13 @@ class WebhookSink(ServerSink):
         status = f"{answer.status} {answer.reason}{f': {shown}' if shown else ''}"
         if answer.status in (408, 425, 429) or answer.status >= 500:
             raise RetryAfter(status, seconds=seconds_after(answer.getheader("Retry-After")))
+        if 400 <= answer.status < 500 and answer.status not in NOT_OF_ROWS:
+            raise row_refused(
+                "the webhook",
+                status,
+                where=self._location,
+                hint="rows of earlier requests are sent again when the query is started again; on_error of the node in a pipeline leaves such a row out",
+            )
         raise ConnectorError(
             f"the webhook answers {status}",
             code="SINK_REFUSED",

@@ -15,10 +15,11 @@ from pydantic import Field, ValidationInfo, field_validator
 from penstock.errors import DataError
 from penstock.options import Count, IgnoringCase, PathText, mistake
 from penstock.sources.spark_options import SparkOptions
+from penstock.spark.boot import janino
 from penstock.spark.micro_batch import tap as taps
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from penstock.spark.errors.cause import Fault
@@ -86,7 +87,7 @@ class BadRecordOptions(SparkOptions):
 
     @property
     def sets_rule(self) -> bool:
-        """Whether the user has said what happens with bad records."""
+        """Whether an option of the user sets what happens with bad records."""
         return not self.model_fields_set.isdisjoint({"on_bad_record", "quarantine", "max_record_bytes"})
 
 
@@ -163,16 +164,16 @@ def split(
 
     `position` is the field of that column, an offset or a file, between whose bounds the bad records of an epoch lie.
     """
+    from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
     tap = BadRecordTap(f"bad_{uuid.uuid4().hex[:12]}", rule, position, why, dict(kafka or {}), evolving)
-    bad = F.col(BAD)
     if rule.action == "fail":
-        # Nothing is counted here, so there is no observation, which would keep Spark from compiling the plan as a whole. Catalyst takes
-        # `spark_partition_id()` for nondeterministic: it pushes no filter through the check, and does not duplicate the parser.
-        here = F.spark_partition_id()
-        checked = F.when(bad.isNull(), F.col(TASK) == here).otherwise(_refusal(tap.name))
-        return frame.withColumn(TASK, here).where(checked), tap
+        # Nothing is counted here, so there is no observation, which would keep Spark from compiling the plan as a whole.
+        java = _java(frame.sparkSession)
+        rows = java.refusing(frame._jdf, BAD, TASK, MARK, taps.mark(tap.name), SHOWN_BYTES)
+        return DataFrame(rows, frame.sparkSession), tap
+    bad = F.col(BAD)
     where = bad.getField(position)
     counted = taps.named(
         frame,
@@ -182,28 +183,17 @@ def split(
     return counted.where(bad.isNull()), tap
 
 
-def column(condition: Column, raw: Column, **position: Column) -> Column:
+def column(spark: SparkSession, condition: Column, raw: Column, **position: Column) -> Column:
     """Return the column that holds a record's position and bytes when it is bad, and NULL otherwise."""
-    from pyspark.sql import functions as F
+    from pyspark.sql import Column
 
-    fields = [position.get(name, F.lit(None)).cast(kind).alias(name) for name, kind in POSITION.items()]
-    return F.when(condition, F.struct(*fields, raw.cast("binary").alias("raw"))).alias(BAD)
+    fields = {name: column._jc for name, column in position.items()}
+    java = _java(spark).column(condition._jc, raw._jc, fields, list(POSITION), list(POSITION.values()), BAD)
+    return Column(java)
 
 
-def _refusal(name: str) -> Column:
-    from pyspark.sql import functions as F
-
-    bad = F.col(BAD)
-    raw = bad.getField("raw")
-    details = F.to_json(
-        F.struct(
-            taps.mark(name).alias("point"),
-            *[bad.getField(field).alias(field) for field in ("topic", "partition", "offset", "file")],
-            F.octet_length(raw).alias("bytes"),
-            F.base64(F.substring(raw, 1, SHOWN_BYTES)).alias("raw"),
-        )
-    )
-    return F.raise_error(F.concat(F.lit(MARK), details, F.lit("\n")))
+def _java(spark: SparkSession) -> Any:
+    return janino.instance(spark, __package__, "BadRecords")
 
 
 def refused(faults: tuple[Fault, ...], bad_taps: Mapping[str, BadRecordTap]) -> DataError | None:
@@ -212,11 +202,11 @@ def refused(faults: tuple[Fault, ...], bad_taps: Mapping[str, BadRecordTap]) -> 
     if text is None:
         return None
     try:
-        details = json.JSONDecoder().raw_decode(text)[0]
+        details = json.JSONDecoder(strict=False).raw_decode(text)[0]  # base64 may have lines
         tap = bad_taps[taps.marked(details["point"])]
     except (ValueError, KeyError):
         return None
-    size = details.get("bytes")
+    size = None if "bytes" not in details else int(details["bytes"])
     raw = None if size is None else base64.b64decode(details.get("raw") or "")
     reason = (
         tap.why(raw)

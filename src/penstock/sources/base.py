@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
-from penstock.options import Options, Owner, read_options
+from penstock.options import Options, OptionsOwner, read_options
 from penstock.sources.spark_options import SparkOptions
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class SourceContext:
     """The session in which a source is read."""
 
     spark: SparkSession
@@ -44,6 +44,25 @@ class SourceFrame:
     frame: DataFrame
     bad_records: BadRecordTap | None = None
     """Where bad records leave the plan, when the source tells them from good ones; the query counts and stores them there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalResource:
+    """Something that a source makes in another system and leaves there when its query ends: enough to remove it, and nothing secret."""
+
+    what: str
+    """In words, with its name: `replication slot penstock_shop_orders`."""
+    kind: str
+    """The source that knows how to remove it, by its name."""
+    where: str
+    """Where it is: `db:5432/shop`."""
+    names: Mapping[str, str]
+    """Its names there."""
+    cost: str = ""
+    """What it costs as long as it is there, in words."""
+
+    def __str__(self) -> str:
+        return f"{self.what} at {self.where}"
 
 
 class OffsetReporter(Protocol):
@@ -74,7 +93,7 @@ class Source(ABC):
 
     def __init__(self, options: Mapping[str, Any], settings: Settings | None = None) -> None:
         """Check what the user wrote; `settings` complete it, with the addresses of servers for example."""
-        owner = Owner(f"the {self.kind} source", code="SOURCE_OPTION", syntax="{name}={value}")
+        owner = OptionsOwner(f"the {self.kind} source", code="SOURCE_OPTION", syntax="{name}={value}")
         self.options = read_options(self.Options, options, owner=owner, settings=settings)
 
     @property
@@ -92,19 +111,24 @@ class Source(ABC):
         return self
 
     @property
-    def made_outside(self) -> str | None:
-        """What the source makes in another system and leaves there when its query ends, in words and without secrets; None for nothing."""
+    def external_resource(self) -> ExternalResource | None:
+        """What the source makes in another system and leaves there when its query ends; None for nothing."""
         return None
 
     def reset(self) -> bool:
-        """Called when the state of a pipeline is reset: remove what the source has made in another system; False when there is nothing."""
+        """Called when the source is to begin anew: remove what it has made in another system; False when there is nothing."""
+        return False
+
+    @classmethod
+    def remove(cls, resource: ExternalResource, url: str) -> bool:
+        """Called when the state of a pipeline is reset: remove what a source has made, at the address of its system; False when it is not there."""
         return False
 
     def check(self) -> None:  # noqa: B027  # most are tried by `read`
         """Called by a dry run and before the first start: try the connection, change nothing."""
 
     @abstractmethod
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         """Called when the user builds a stream; it reads no record, but may look up schemas.
 
         Raising refuses the stream. When Spark lacks a connector, the session installs it and calls `read` once more.

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from penstock.sources import bad_record, first_start
 from penstock.sources.bad_record import split
-from penstock.sources.base import Context, Source, SourceFrame
+from penstock.sources.base import Source, SourceContext, SourceFrame
 from penstock.sources.csv_record import WhyNotCsv
 from penstock.sources.decimal_text import lossy, narrowed, widened
 from penstock.sources.json_record import CORRUPT, PARSED
@@ -34,7 +34,7 @@ class CsvSource(Source):
 
     options: CsvOptions
 
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         spark, path, options = context.spark, self.options.path, self._spark_options()
         columns = first_start.columns(
             context,
@@ -46,7 +46,7 @@ class CsvSource(Source):
         files = frames.of_files(spark, "csv", path, schema=columns, options=options)
         return SourceFrame(first_start.only_earlier(context, files))
 
-    def _records(self, context: Context, columns: Any) -> SourceFrame:
+    def _records(self, context: SourceContext, columns: Any) -> SourceFrame:
         from pyspark.sql import functions as F
         from pyspark.sql.types import StringType, StructField, StructType
 
@@ -59,19 +59,19 @@ class CsvSource(Source):
         files = frames.of_files(spark, "csv", path, schema=wide, options=permissive)
         rows = first_start.only_earlier(context, files)
         fields = F.struct(*[F.col(f"`{name}`") for name in own.names])
-        parsed = rows.withColumn(PARSED, fields).withColumn(FILE, F.col("_metadata.file_path"))
+        parsed = rows.select("*", fields.alias(PARSED), F.col("_metadata.file_path").alias(FILE))
         # Spark does not parse columns that the query does not use, and a record would be bad in one query and good in another: so all
-        # are used here. As JSON, because CSV of nothing but NULLs is NULL.
-        is_corrupt = F.col(CORRUPT).isNotNull() & (F.length(F.to_json(PARSED)) >= 0)
+        # are used here. As text, because CSV of nothing but NULLs is NULL, and JSON takes Spark a third of a second to bring up.
+        is_corrupt = F.col(CORRUPT).isNotNull() & (F.length(F.col(PARSED).cast("string")) >= 0)
         loses_digits = lossy(F.col(PARSED), own)
         is_bad = is_corrupt if loses_digits is None else is_corrupt | loses_digits
         raw = F.coalesce(F.col(CORRUPT), F.to_csv(PARSED))
         checked = parsed.select(
-            PARSED, FILE, *folders.names, bad_record.column(is_bad, raw, file=F.col(FILE))
+            PARSED, FILE, *folders.names, bad_record.column(spark, is_bad, raw, file=F.col(FILE))
         )
         good, tap = split(checked, self.options.rule, position="file", why=self._why(own.json()))
-        values = [column.alias(name) for name, column in narrowed(F.col(PARSED), own).items()]
-        return SourceFrame(good.select(*values, *folders.names).select(*in_order(schema, folders)), tap)
+        values = {name: column.alias(name) for name, column in narrowed(F.col(PARSED), own).items()}
+        return SourceFrame(good.select(*in_order(schema, folders, values)), tap)
 
     def _spark_options(self) -> dict[str, object]:
         return {"header": self.options.header, **self.options.spark}

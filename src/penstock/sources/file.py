@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from penstock.sources import first_start
-from penstock.sources.base import Context, Source, SourceFrame
+from penstock.sources.base import Source, SourceContext, SourceFrame
 from penstock.sources.spark_options import FileColumns, FilePath, SparkOptions
 from penstock.spark.micro_batch import frames
 
@@ -34,7 +34,7 @@ class FileSource(Source):
 
     options: FileOptions
 
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         spark, path, options = context.spark, self.options.path, self.options.spark
         schema = first_start.columns(
             context,

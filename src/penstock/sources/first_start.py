@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from penstock.sources.base import Context
+    from penstock.sources.base import SourceContext
 
 COLUMNS, STARTED_AT = "columns", "started_at_ms"
 
 
-def columns(context: Context, declared: Any, infer: Callable[[], StructType]) -> Any:
+def columns(context: SourceContext, declared: Any, infer: Callable[[], StructType]) -> Any:
     """Return the columns that the user declared, or else those that were inferred at the first start."""
     if declared is not None or context.state is None:
         return declared
@@ -28,7 +28,7 @@ def columns(context: Context, declared: Any, infer: Callable[[], StructType]) ->
     return StructType.fromJson(noted)
 
 
-def only_earlier(context: Context, files: DataFrame) -> DataFrame:
+def only_earlier(context: SourceContext, files: DataFrame) -> DataFrame:
     """Return files without those that were written after the first start of a query that goes on when they are read."""
     from pyspark.sql import functions as F
 

@@ -16,14 +16,14 @@ from penstock.spark.filesystem import Folder
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from penstock.sources.base import Context
+    from penstock.sources.base import SourceContext
 
 PLAN, RANGES = "plan.json", "ranges"
 FOLDER = "folder"
 """Under which a source remembers which folder is its own."""
 
 
-def folder_of(context: Context) -> Folder:
+def folder_of(context: SourceContext) -> Folder:
     """Return the folder of a source, which may be a temporary one.
 
     Its name is among what the source remembers: of two processes that plan a first start, each has its own, and that of the one which runs counts.
@@ -46,14 +46,14 @@ def fixed(folder: Folder, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     return plan
 
 
-def stream(context: Context, folder: Folder, ranges: Sequence[Any], *, per_epoch: int) -> DataFrame:
+def stream(context: SourceContext, folder: Folder, ranges: Sequence[Any], *, per_epoch: int) -> DataFrame:
     """Return a stream of ranges, as JSON in the column `value`, of which one epoch has so many."""
     written = set(folder.names(RANGES))
-    for number, each in enumerate(ranges):
+    for number, bounds in enumerate(ranges):
         name = f"{number:08}.json"
         if name not in written:
             # Moved there whole: a query may be looking already.
-            folder.write(f"{name}.new", json.dumps(each))
+            folder.write(f"{name}.new", json.dumps(bounds))
             folder.move(f"{name}.new", f"{RANGES}/{name}")
     reader = context.spark.readStream.format("text").schema("value STRING")
     return reader.option("maxFilesPerTrigger", per_epoch).load(f"{folder.url}/{RANGES}")

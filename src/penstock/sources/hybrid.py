@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from penstock.data.operation import INSERT, OPERATION
 from penstock.errors import DataError, suggest
-from penstock.sources.base import Context, Source, SourceFrame
+from penstock.sources.base import ExternalResource, Source, SourceContext, SourceFrame
 from penstock.sources.kafka import OWN
 from penstock.spark.micro_batch import plan
 
@@ -57,12 +57,12 @@ class Boundary:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Boundary:
-        """Return what `to_json` has said."""
+        """Return the boundary of `to_json`."""
         return cls(values["cursor"], values["offsets"])
 
 
 def boundary(
-    history: Source, live: Source, context: Context, *, cursor: str | None, records_offsets: bool
+    history: Source, live: Source, context: SourceContext, *, cursor: str | None, records_offsets: bool
 ) -> Boundary:
     """Look where the live source stands, and after that where the history does."""
     offsets = end_offsets(live, _part(context, LIVE)) if records_offsets else None
@@ -73,7 +73,7 @@ def boundary(
     return Boundary(_greatest(history.read(_part(context, HISTORY)).frame, cursor), offsets)
 
 
-def end_offsets(live: Source, context: Context) -> str:
+def end_offsets(live: Source, context: SourceContext) -> str:
     """Return the ends of all partitions of topics as Spark's JSON."""
     [reading] = plan.readings(live.read(context).frame)
     jvm: Any = context.spark._jvm
@@ -99,7 +99,7 @@ def with_new_partitions(noted: str, now: str) -> str:
 
 
 class _OfLive(Source):
-    """What all parts have in common: the live source says what it makes elsewhere, and by which columns rows are told apart."""
+    """What all parts have in common: the live source says what it makes elsewhere, and which columns distinguish rows."""
 
     def __init__(self, live: Source) -> None:
         super().__init__({})
@@ -115,8 +115,8 @@ class _OfLive(Source):
         return named
 
     @property
-    def made_outside(self) -> str | None:
-        return self._live.made_outside
+    def external_resource(self) -> ExternalResource | None:
+        return self._live.external_resource
 
     def reset(self) -> bool:
         return self._live.reset()
@@ -131,9 +131,9 @@ class BothParts(_OfLive):
     def __init__(self, history: Source, live: Source, *, cursor: str | None) -> None:
         super().__init__(live)
         self._history, self._cursor = history, cursor
-        self._context: Context | None = None
+        self._context: SourceContext | None = None
 
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         self._context = context
         return self._live.read(_part(context, LIVE))
 
@@ -159,7 +159,7 @@ class HistorySource(_OfLive):
         super().check()
         self._history.check()
 
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         wanted = self._live.read(_part(context, LIVE)).frame.schema
         history = self._history.read(_part(context, HISTORY))
         rows = history.frame
@@ -180,7 +180,7 @@ class LiveSource(_OfLive):
         named._begin = lambda offsets: begin(offsets).named(pipeline, node)
         return named
 
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         context, offsets = _part(context, LIVE), self._at.offsets
         if offsets is not None:
             # Spark wants all partitions that there are when it begins.
@@ -196,7 +196,7 @@ class LiveSource(_OfLive):
         return SourceFrame(live.frame.where(later), live.bad_records)
 
 
-def _part(context: Context, part: str) -> Context:
+def _part(context: SourceContext, part: str) -> SourceContext:
     state = None if context.state is None else context.state.within(part)
     folder = None if context.folder is None else f"{context.folder}/{part}"
     # The history is read to its end before anything else, and the live source has none.
@@ -250,14 +250,14 @@ def _as_live(rows: DataFrame, wanted: StructType) -> DataFrame:
 
 
 def _type(frame: DataFrame, name: str) -> DataType:
-    found = next((field for field in frame.schema.fields if field.name.lower() == name.lower()), None)
-    if found is None:
+    field = next((field for field in frame.schema.fields if field.name.lower() == name.lower()), None)
+    if field is None:
         raise DataError(
             f"there is no column '{name}' (cursor)",
             code="SOURCE_COLUMN",
             hint=suggest(name, frame.columns, what="column"),
         )
-    return found.dataType
+    return field.dataType
 
 
 def _column(name: str) -> Column:

@@ -9,7 +9,7 @@ from pydantic import model_validator
 from penstock.options import mistake
 from penstock.sources import bad_record, first_start
 from penstock.sources.bad_record import MaxRecordBytes, split
-from penstock.sources.base import Context, Source, SourceFrame
+from penstock.sources.base import Source, SourceContext, SourceFrame
 from penstock.sources.json_record import PARSED, JsonDecoder
 from penstock.sources.record_file import FILE, RecordFileOptions, in_order
 from penstock.spark.micro_batch import frames
@@ -48,7 +48,7 @@ class JsonSource(Source):
 
     options: JsonOptions
 
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         spark, path, options = context.spark, self.options.path, self.options.spark
         columns = first_start.columns(
             context,
@@ -62,7 +62,7 @@ class JsonSource(Source):
         files = frames.of_files(spark, "json", path, schema=columns, options=options)
         return SourceFrame(first_start.only_earlier(context, files))
 
-    def _lines(self, context: Context, columns: Any) -> SourceFrame:
+    def _lines(self, context: SourceContext, columns: Any) -> SourceFrame:
         from pyspark.sql import functions as F
 
         spark, path, options, rule = context.spark, self.options.path, self.options.spark, self.options.rule
@@ -79,8 +79,8 @@ class JsonSource(Source):
         parsed = lines.withColumn(PARSED, decoder.parse(small)).withColumn(FILE, F.col("_metadata.file_path"))
         is_bad = large | F.coalesce(decoder.is_bad(small, F.col(PARSED)), F.lit(False))
         checked = parsed.select(
-            PARSED, FILE, *folders.names, bad_record.column(is_bad, text, file=F.col(FILE))
+            PARSED, FILE, *folders.names, bad_record.column(spark, is_bad, text, file=F.col(FILE))
         )
         good, tap = split(checked, rule, position="file", why=decoder.why(rule.max_bytes))
-        rows = good.select(*decoder.columns(F.col(PARSED)), *folders.names)
-        return SourceFrame(rows.select(*in_order(schema, folders)), tap)
+        values = dict(zip(decoder.schema.names, decoder.columns(F.col(PARSED)), strict=True))
+        return SourceFrame(good.select(*in_order(schema, folders, values)), tap)

@@ -25,7 +25,7 @@ from penstock.sources.bad_record import (
     Why,
     split,
 )
-from penstock.sources.base import Context, OffsetReporter, Source, SourceFrame
+from penstock.sources.base import OffsetReporter, Source, SourceContext, SourceFrame
 from penstock.sources.json_record import DOES_NOT_FIT, JsonDecoder, WhyNotJson
 from penstock.sources.kafka_operation import HEADER, EnvelopeDecoder, Operations
 from penstock.sources.schema_registry import SchemaRegistry
@@ -201,7 +201,7 @@ class KafkaSource(Source):
 
     options: KafkaOptions
 
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         from pyspark.sql import functions as F
 
         spark, rule, wanted = context.spark, self.options.rule, self.options
@@ -281,7 +281,7 @@ class KafkaSource(Source):
             **prefixed(for_java(unprefixed(own))),
         }
 
-    def _decoder(self, context: Context) -> Decoder | None:
+    def _decoder(self, context: SourceContext) -> Decoder | None:
         """What decodes values; None when they stay as they are."""
         has_envelope = self.options.operations == "debezium"
         if self.options.format == "avro":
@@ -292,7 +292,7 @@ class KafkaSource(Source):
         columns = as_struct(self.options.columns)
         return EnvelopeDecoder.of_json(columns) if has_envelope else JsonDecoder(columns)
 
-    def _avro_decoder(self, context: Context) -> AvroDecoder:
+    def _avro_decoder(self, context: SourceContext) -> AvroDecoder:
         options, topic = self.options, self.options.topic
         option = options.schema_registry
         url = option if isinstance(option, str) else context.settings.schema_registry_url
@@ -356,11 +356,12 @@ def _decoded(
         is_bad = is_bad | (value.isNull() & lost)
         parts = F.struct(*[part.alias(name) for name, part in from_key.items()])
         carried.append(F.when(value.isNull(), parts).alias(KEY))
-    checked = column().select(
+    decoded = column()
+    checked = decoded.select(
         alias,
         *carried,
         *[F.col(name).alias(f"_{name}") for name in OWN],
-        _bad(is_bad),
+        _bad(decoded, is_bad),
     )
     inner = decoder.inner if isinstance(decoder, EnvelopeDecoder) else decoder
     good, tap = split(
@@ -378,8 +379,8 @@ def _decoded(
         *[f"_{name}" for name in OWN],
         *([KEY] if from_key else []),
     )
-    whole = {name: F.coalesce(F.col(f"`{name}`"), F.col(KEY).getField(name)) for name in from_key}
-    return rows.withColumns(whole).drop(KEY) if whole else rows, tap
+    key_columns = {name: F.coalesce(F.col(f"`{name}`"), F.col(KEY).getField(name)) for name in from_key}
+    return rows.withColumns(key_columns).drop(KEY) if key_columns else rows, tap
 
 
 def _types(frame: DataFrame, decoder: Decoder) -> dict[str, DataType]:
@@ -412,11 +413,12 @@ def _limited(
 
     large = F.coalesce(F.octet_length("value") > F.lit(rule.max_bytes), F.lit(False))
     why = WhyNotJson("", rule.max_bytes)
-    good, tap = split(frame.select("*", _bad(large)), rule, position="offset", why=why, kafka=options)
+    good, tap = split(frame.select("*", _bad(frame, large)), rule, position="offset", why=why, kafka=options)
     return good.select(*frame.columns), tap
 
 
-def _bad(condition: Column) -> Column:
+def _bad(records: DataFrame, condition: Column) -> Column:
     from pyspark.sql import functions as F
 
-    return bad_record.column(condition, F.col("value"), **{name: F.col(name) for name in OWN})
+    own = {name: F.col(name) for name in OWN}
+    return bad_record.column(records.sparkSession, condition, F.col("value"), **own)

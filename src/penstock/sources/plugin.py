@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from penstock.data.schema import to_arrow_schema, to_ddl
 from penstock.errors import ConfigError
-from penstock.options import Options, Owner, read_options
+from penstock.options import Options, OptionsOwner, read_options
 from penstock.plugin import SourcePlugin
 from penstock.sources import plugin_feed
-from penstock.sources.base import Context, Source, SourceFrame
-from penstock.sources.plugin_feed import Feed, SideStore
+from penstock.sources.base import Source, SourceContext, SourceFrame
+from penstock.sources.plugin_feed import PluginFeed, SideStore
 from penstock.sources.plugin_stream import FORMAT, data_source
 
 if TYPE_CHECKING:
@@ -47,8 +47,9 @@ class PluginSource(Source):
         self._side = dict(side_outputs or {})
         self._labels = dict(labels or {})
         self._node: str | None = None
-        self._feed: Feed | None = None
-        owner = Owner(f"the {name} source", code="SOURCE_OPTION", syntax="{name}={value}")
+        self._context: SourceContext | None = None
+        self._feed: PluginFeed | None = None
+        owner = OptionsOwner(f"the {name} source", code="SOURCE_OPTION", syntax="{name}={value}")
         self.options = read_options(kind.Options, options, owner=owner, settings=settings)
 
     @property
@@ -61,7 +62,14 @@ class PluginSource(Source):
         named._node = node
         return named
 
-    def read(self, context: Context) -> SourceFrame:
+    def check(self) -> None:
+        """Called by a dry run and before the first start: try the connections of the side outputs."""
+        context = self._context
+        if context is not None:
+            for side in self._side.values():
+                side.check(context.spark, name=self._node or self._name, settings=context.settings)
+
+    def read(self, context: SourceContext) -> SourceFrame:
         from pyspark.sql.pandas.types import to_arrow_schema as arrow_of_spark
         from pyspark.sql.types import StructType
 
@@ -73,9 +81,9 @@ class PluginSource(Source):
                 hint='declare them: schema = "id BIGINT, name STRING"',
             )
         ddl = to_ddl(to_arrow_schema(declared))
-        spark = context.spark
+        self._context, spark = context, context.spark
         fields: Any = StructType.fromDDL(ddl)
-        feed = Feed(
+        feed = PluginFeed(
             self._plugin_kind,
             self.options,
             name=self._name,

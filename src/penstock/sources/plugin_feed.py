@@ -27,7 +27,7 @@ import pyarrow as pa
 from penstock.data.record_batch import conformed
 from penstock.errors import ConfigError, ConnectorError, DataError, InternalError, PenstockError, StateError
 from penstock.options import Options
-from penstock.plugin import Context, KeyValues, SideOutput, SourcePlugin, TransientValues
+from penstock.plugin import KeyValues, PluginContext, SideOutput, SourcePlugin, TransientValues
 
 Offset = dict[str, Any]
 
@@ -41,6 +41,9 @@ _PAUSES = (0.1, 0.2, 0.5, 1.0)
 
 class SideStore(Protocol):
     """A side output, as the one who runs the query has it."""
+
+    def check(self, spark: Any, *, name: str, settings: Any) -> None:
+        """Try the connection, change nothing; `name` is that of the plugin."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Buffer rows until the epoch ends."""
@@ -71,10 +74,10 @@ class FeedRun:
     target: Any = None
     """What side outputs know of the query."""
     waiting: Callable[[str | None], None] = lambda message: None
-    """Told what the source waits for, and None when it goes on."""
+    """Called with what the source waits for, and with None when it goes on."""
 
 
-class Feed:
+class PluginFeed:
     """Leads a plugin through its life, and keeps the rows of the last epoch until the next one."""
 
     def __init__(
@@ -108,7 +111,7 @@ class Feed:
         self._position: Offset | None = None
         """The offset that Spark knows; the plugin may be further, behind rows that it left out."""
         self._cursor: Any = None
-        self._rows: _Rows | None = None
+        self._rows: _EpochBuffer | None = None
         self._outage: float | None = None
         self._failures = 0
         self.failure: PenstockError | None = None
@@ -167,7 +170,7 @@ class Feed:
             for side in self._side.values():
                 side.discard()
             run = self._run or FeedRun("none", self.name, {}, ends=self._kind.bounded)
-            context = Context(
+            context = PluginContext(
                 query=run.query,
                 name=run.name,
                 mode="append",
@@ -221,18 +224,18 @@ class Feed:
         assert rows is not None
         return rows.batches()
 
-    def _some(self, start: Offset) -> _Rows:
+    def _some(self, start: Offset) -> _EpochBuffer:
         plugin = self._living()
-        rows = _Rows(start["rows"], self._schema)
+        rows = _EpochBuffer(start["rows"], self._schema)
         self._cursor = self._read_into(
             rows, self._cursor if self._cursor is not None else start["at"], self._limit(plugin)
         )
         return rows
 
-    def _all(self, start: Offset) -> _Rows:
+    def _all(self, start: Offset) -> _EpochBuffer:
         """All rows that are there, on disk beyond the first ones."""
         plugin = self._living()
-        rows = _Rows(start["rows"], self._schema)
+        rows = _EpochBuffer(start["rows"], self._schema)
         at = self._cursor if self._cursor is not None else start["at"]
         while True:
             before = rows.count
@@ -242,8 +245,8 @@ class Feed:
                 return rows
             rows.to_disk()
 
-    def _again(self, start: Offset, count: int) -> _Rows:
-        rows, at = _Rows(start["rows"], self._schema), start["at"]
+    def _again(self, start: Offset, count: int) -> _EpochBuffer:
+        rows, at = _EpochBuffer(start["rows"], self._schema), start["at"]
         while rows.count < count:
             before = rows.count
             at = self._read_into(rows, at, count - before)
@@ -260,7 +263,7 @@ class Feed:
                 )
         return rows
 
-    def _read_into(self, rows: _Rows, at: Any, limit: int) -> Any:
+    def _read_into(self, rows: _EpochBuffer, at: Any, limit: int) -> Any:
         """Read once, and return the plugin's offset behind the rows."""
         where = f"the plugin {self.name}"
         try:
@@ -281,10 +284,10 @@ class Feed:
         except PenstockError as error:
             raise self._noted(error) from None
         except Exception as error:
-            said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise self._noted(
                 DataError(
-                    f"{where} failed: {said}",
+                    f"{where} failed: {reason}",
                     code="PLUGIN_READ",
                     hint="the epoch comes again when the query is started again",
                 )
@@ -334,7 +337,7 @@ class Feed:
         if plugin is not None:
             plugin.terminate()
 
-    def _hold(self, rows: _Rows | None) -> None:
+    def _hold(self, rows: _EpochBuffer | None) -> None:
         """Keep the rows of an epoch instead of those of the one before."""
         before, self._rows = self._rows, rows
         if before is not None:
@@ -350,7 +353,7 @@ class Feed:
         return self._side[name]
 
 
-class _Rows:
+class _EpochBuffer:
     """The rows of one epoch, in memory or in a temporary file."""
 
     def __init__(self, start: int, schema: pa.Schema) -> None:
@@ -397,8 +400,8 @@ class FeedServer:
     def __init__(self, host: str) -> None:
         self.key = secrets.token_bytes(32)
         self._listener = Listener((host, 0), backlog=64, authkey=self.key)
-        self._feeds: WeakValueDictionary[str, Feed] = WeakValueDictionary()
-        self._kept: list[Feed] = []
+        self._feeds: WeakValueDictionary[str, PluginFeed] = WeakValueDictionary()
+        self._lasting_feeds: list[PluginFeed] = []
         threading.Thread(target=self._accept, name="penstock source plugins", daemon=True).start()
 
     @property
@@ -407,13 +410,13 @@ class FeedServer:
         address: Any = self._listener.address
         return int(address[1])
 
-    def add(self, feed: Feed, *, keep: bool) -> None:
+    def add(self, feed: PluginFeed, *, keep: bool) -> None:
         """Let Spark's processes read a feed: until the process ends, or as long as somebody else has it."""
         self._feeds[feed.id] = feed
         if keep:
-            self._kept.append(feed)
+            self._lasting_feeds.append(feed)
 
-    def find(self, name: str) -> Feed | None:
+    def find(self, name: str) -> PluginFeed | None:
         """A feed by its id."""
         return self._feeds.get(name)
 
@@ -447,7 +450,7 @@ def _send_error(caller: Connection, message: str) -> None:
     caller.send_bytes(b"E" + message.encode())
 
 
-def _answers(feed: Feed, request: Mapping[str, Any]) -> Iterable[bytes]:
+def _answers(feed: PluginFeed, request: Mapping[str, Any]) -> Iterable[bytes]:
     """The messages that answer a request: J and JSON, B and a stream of Arrow, E and an error."""
     match request["ask"]:
         case "begin":
@@ -493,6 +496,8 @@ def server(host: str) -> FeedServer:
         return _servers[host]
 
 
-def find_feed(name: str) -> Feed | None:
+def find_feed(name: str) -> PluginFeed | None:
     """Return a feed of this process by its id."""
-    return next((feed for each in _servers.values() if (feed := each.find(name)) is not None), None)
+    return next(
+        (feed for feed_server in _servers.values() if (feed := feed_server.find(name)) is not None), None
+    )

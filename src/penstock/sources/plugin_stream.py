@@ -67,7 +67,7 @@ def data_source() -> type[Any]:
             self.start = start
             self.end = end
 
-    class Reader(DataSourceStreamReader):
+    class FeedStreamReader(DataSourceStreamReader):
         """Lives in a process of Spark's beside the driver; `read` runs in workers."""
 
         def __init__(self, options: Mapping[str, str]) -> None:
@@ -114,6 +114,6 @@ def data_source() -> type[Any]:
             return str(self.options["ddl"])
 
         def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
-            return Reader(self.options)
+            return FeedStreamReader(self.options)
 
     return PluginDataSource

@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from penstock.options import Count
-from penstock.sources.base import Context, Source, SourceFrame
+from penstock.sources.base import Source, SourceContext, SourceFrame
 from penstock.sources.spark_options import SparkOptions
 
 
@@ -25,6 +25,6 @@ class RateSource(Source):
 
     options: RateOptions
 
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         options = {"rowsPerSecond": self.options.rows_per_second, **self.options.spark}
         return SourceFrame(context.spark.readStream.format("rate").options(**options).load())

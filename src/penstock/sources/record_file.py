@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pydantic import model_validator
@@ -41,9 +42,9 @@ class RecordFileOptions(BadRecordOptions):
         return self
 
 
-def in_order(schema: StructType, folders: StructType) -> list[Column]:
-    """Return the columns of the schema in its order, then those of folders that it does not have."""
+def in_order(schema: StructType, folders: StructType, values: Mapping[str, Column]) -> list[Column]:
+    """Return the columns of the schema in its order, then those of folders that it does not have; `values` are those that are not of folders."""
     from pyspark.sql import functions as F
 
     names = [*schema.names, *[name for name in folders.names if name not in schema.names]]
-    return [F.col(f"`{name}`") for name in names]
+    return [values[name] if name in values else F.col(f"`{name}`") for name in names]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from penstock.options import PathText
-from penstock.sources.base import Context, Source, SourceFrame
+from penstock.sources.base import Source, SourceContext, SourceFrame
 from penstock.sources.spark_options import Schema, SparkOptions
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class SparkSource(Source):
     def kind(self) -> str:
         return self._format
 
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         reader = context.spark.readStream.format(self._format).options(**self.options.spark)
         if self.options.columns is not None:
             reader = reader.schema(self.options.columns)

@@ -7,11 +7,11 @@ from typing import ClassVar
 from pydantic import Field
 
 from penstock.errors import ConfigError
-from penstock.sources.base import Context, Source, SourceFrame
+from penstock.sources.base import Source, SourceContext, SourceFrame
 from penstock.sources.spark_options import SparkOptions
 
 
-class TableOptions(SparkOptions):
+class CatalogTableOptions(SparkOptions):
     """Which table."""
 
     table: str = Field(description="the name of the table, `catalog.schema.table`")
@@ -20,17 +20,17 @@ class TableOptions(SparkOptions):
 class TableSource(Source):
     """A table that Spark can read as a stream."""
 
-    Options = TableOptions
+    Options = CatalogTableOptions
     location: ClassVar[str | None] = "table"
 
-    options: TableOptions
+    options: CatalogTableOptions
 
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         reader = context.spark.readStream.options(**self.options.spark)
         return SourceFrame(reader.table(self.options.table))
 
 
-class IcebergOptions(TableOptions):
+class IcebergOptions(CatalogTableOptions):
     """Which table, and for how long."""
 
     ends: bool = Field(
@@ -47,7 +47,7 @@ class IcebergSource(Source):
 
     options: IcebergOptions
 
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         if self.options.ends and context.goes_on:
             raise ConfigError(
                 f"the source {self.options.table} is to end, and sources beside it do not",

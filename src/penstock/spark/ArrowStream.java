@@ -68,10 +68,10 @@ public class ArrowStream {
   }
 
   /**
-   * Run a query and serve its rows; returns what PySpark's own servers return: {address, secret, server}. A result that somebody
-   * wants as a whole may be as large as Spark's setting allows.
+   * Run a query and serve its rows; returns what PySpark's own servers return: {address, secret, server}. With `limited`, the
+   * result may be as large as Spark's setting allows.
    */
-  public Object[] serveQuery(final Dataset frame, final boolean whole) {
+  public Object[] serveQuery(final Dataset frame, final boolean limited) {
     return PythonRDD$.MODULE$.serveToStream("serve-Arrow", new AbstractFunction1() {
       public Object apply(final Object out) {
         final QueryExecution execution = frame.queryExecution();
@@ -82,7 +82,7 @@ public class ArrowStream {
                 SparkPlan plan = execution.executedPlan();
                 plan.resetMetrics();
                 RDD rdd = batches(frame, plan);
-                return new Sending(rdd.sparkContext(), (OutputStream) out, whole).run(rdd, null, schema(frame));
+                return new Sending(rdd.sparkContext(), (OutputStream) out, limited).run(rdd, null, schema(frame));
               }
             });
           }
@@ -225,10 +225,10 @@ public class ArrowStream {
     private long sent;
     final LinkedBlockingQueue news = new LinkedBlockingQueue();
 
-    Sending(SparkContext context, OutputStream out, boolean whole) {
+    Sending(SparkContext context, OutputStream out, boolean limited) {
       this.context = context;
       this.out = new DataOutputStream(out);
-      most = whole ? ((Long) context.conf().get(package$.MODULE$.MAX_RESULT_SIZE())).longValue() : 0;
+      most = limited ? ((Long) context.conf().get(package$.MODULE$.MAX_RESULT_SIZE())).longValue() : 0;
     }
 
     Object run(RDD rdd, List partitions, byte[] schema) {

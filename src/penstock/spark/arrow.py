@@ -168,7 +168,7 @@ def as_shown(batch: pa.RecordBatch, shown: pa.Schema) -> pa.RecordBatch:
 
 
 def spark_type(kind: pa.DataType, *, large: bool = True) -> pa.DataType:
-    """The Arrow type in which Spark takes and gives the values of a kernel column: lists are never large, texts if Spark is told so."""
+    """The Arrow type in which Spark takes and gives the values of a kernel column: lists are never large, texts only with `large`."""
     import pyarrow as pa
 
     t = pa.types

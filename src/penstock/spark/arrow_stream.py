@@ -51,7 +51,7 @@ def collect(frame: DataFrame) -> tuple[pa.Schema, list[pa.RecordBatch]]:
 
 def collect_messages(frame: DataFrame) -> tuple[pa.Buffer, list[pa.Buffer]]:
     """The same as Arrow messages, for whoever knows the schema better than what is sent."""
-    frames = _of_query(frame, whole=True)
+    frames = _of_query(frame, limited=True)
     sent = next(frames).content
     batches, attempts = _gathered(frames)
     return sent, [
@@ -76,7 +76,7 @@ def stream(frame: DataFrame) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
 
 def stream_messages(frame: DataFrame) -> tuple[pa.Buffer, Iterator[pa.Buffer]]:
     """The same as Arrow messages: that of the schema, and those of the batches."""
-    frames = _of_query(frame, whole=False)
+    frames = _of_query(frame, limited=False)
     return next(frames).content, _in_order(frames)
 
 
@@ -107,12 +107,12 @@ def _prepare(spark: SparkSession) -> None:
         server(spark)
 
 
-def _of_query(frame: DataFrame, *, whole: bool) -> Iterator[_Frame]:
+def _of_query(frame: DataFrame, *, limited: bool) -> Iterator[_Frame]:
     from pyspark import traceback_utils
 
     call_site: Any = traceback_utils.SCCallSiteSync
     with call_site(frame.sparkSession.sparkContext):
-        served = server(frame.sparkSession).serveQuery(frame._jdf, whole)
+        served = server(frame.sparkSession).serveQuery(frame._jdf, limited)
     return _frames(served)
 
 
@@ -200,7 +200,7 @@ class _Spool:
 
     def __init__(self) -> None:
         self._batches: dict[tuple[int, int], list[pa.Buffer | tuple[int, int]]] = {}
-        self._held = 0
+        self._memory_bytes = 0
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> _Spool:
@@ -213,8 +213,8 @@ class _Spool:
     def put(self, key: tuple[int, int], batch: pa.Buffer) -> None:
         """Add a batch to an attempt at a partition."""
         waiting = self._batches.setdefault(key, [])
-        if self._held + batch.size <= SPOOLED_BYTES:
-            self._held += batch.size
+        if self._memory_bytes + batch.size <= SPOOLED_BYTES:
+            self._memory_bytes += batch.size
             waiting.append(batch)
             return
         if self._file is None:
@@ -234,5 +234,5 @@ class _Spool:
                 self._file.seek(start)
                 yield pa.py_buffer(self._file.read(size))
             else:
-                self._held -= batch.size
+                self._memory_bytes -= batch.size
                 yield batch

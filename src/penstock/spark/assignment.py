@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class AssignedColumn:
     """A column that is assigned: its name, and its type in Spark."""
 
     name: str
     kind: str
 
 
-def assigned(frame: DataFrame, targets: Sequence[Target]) -> DataFrame:
+def assigned(frame: DataFrame, targets: Sequence[AssignedColumn]) -> DataFrame:
     """The columns of a query, by position, with the names and types of their targets; SqlError when a type does not fit."""
     from pyspark.sql import functions as F  # as PySpark's users have it
 
     jvm: Any = frame.sparkSession._jvm
     cast = jvm.org.apache.spark.sql.catalyst.expressions.Cast
-    given = frame._jdf.schema().fields()
-    for field, target in zip(given, targets, strict=True):
+    fields = frame._jdf.schema().fields()
+    for field, target in zip(fields, targets, strict=True):
         wanted = jvm.org.apache.spark.sql.types.DataType.fromDDL(target.kind)
         if not cast.canANSIStoreAssign(field.dataType(), wanted):
             kind = field.dataType().catalogString().upper()

@@ -48,12 +48,12 @@ class DeltaTable:
 
         assert until is not None, "a Delta table always has a version"
         names = [F.col(f"`{name.replace('`', '``')}`") for name in columns]
-        one = F.lit(1).cast("bigint")
+        unit = F.lit(1).cast("bigint")
         if since is None:
             frame = self._spark.sql(f"SELECT * FROM {self._name} VERSION AS OF {int(until)}")
-            return to_arrow(frame.select(*names, one.alias("_weight")))
+            return to_arrow(frame.select(*names, unit.alias("_weight")))
         reader = self._spark.read.option("readChangeFeed", "true")
         changes = reader.option("startingVersion", int(since) + 1).option("endingVersion", int(until))
         gone = F.col("_change_type").isin("delete", "update_preimage")
-        weight = F.when(gone, -one).otherwise(one).alias("_weight")
+        weight = F.when(gone, -unit).otherwise(unit).alias("_weight")
         return to_arrow(changes.table(self._name).select(*names, weight))

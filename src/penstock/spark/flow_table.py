@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 Pin = Callable[[], Mapping[str, Callable[[], "pa.Table"]]]
 """Gives, for the tick of now, what reads each table later."""
 MOST_PINNED = 16
-"""Queries whose tables stay pinned although nobody has said that they are done: their optimization has failed."""
+"""Queries whose tables stay pinned although their end was not reported: their optimization has failed."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _FlowTable:
     """A table that Spark knows: its fields in the flow, and the types of its columns in Spark."""
 
     fields: Fields
@@ -56,7 +56,7 @@ class FlowTables:
         self._pin = pin
         self._flow = uuid.uuid4().hex
         self._java = janino.instance(spark, __package__, "FlowTables")
-        self._tables: dict[str, _Table] = {}
+        self._tables: dict[str, _FlowTable] = {}
         self._pinned: OrderedDict[str, _Pinned] = OrderedDict()
         self._lock = threading.Lock()
         self._rule = self._install()
@@ -66,7 +66,7 @@ class FlowTables:
 
         start: Any = java_gateway.ensure_callback_server_started
         start(self._spark.sparkContext._gateway)
-        return self._java.install(self._spark._jsparkSession, self._flow, _Rows(self._answer))
+        return self._java.install(self._spark._jsparkSession, self._flow, _RuleCallback(self._answer))
 
     def show(self, relations: Mapping[str, Fields]) -> None:
         """Let Spark know exactly these tables."""
@@ -100,7 +100,7 @@ class FlowTables:
         dataset = self._java.table(self._spark._jsparkSession, self._flow, name, ddl)
         kinds = tuple(item.dataType().catalogString() for item in dataset.schema().fields())
         dataset.createOrReplaceTempView(_quoted(name))
-        self._tables[name] = _Table(fields, kinds)
+        self._tables[name] = _FlowTable(fields, kinds)
 
     def _drop(self, name: str) -> None:
         del self._tables[name]
@@ -170,7 +170,7 @@ def with_char_lengths(frame: DataFrame, declared: Sequence[str]) -> DataFrame:
 _CHAR = "__CHAR_VARCHAR_TYPE_STRING"  # Spark's own key
 
 
-class _Rows:
+class _RuleCallback:
     """The Python side of the rule."""
 
     def __init__(self, answer: Callable[[str, str | None], Any]) -> None:

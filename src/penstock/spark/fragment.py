@@ -14,7 +14,7 @@ from penstock.plan import node as plan
 from penstock.spark import errors
 from penstock.spark.arrow import spark_type, to_arrow, to_frame
 from penstock.spark.catalyst import bridge
-from penstock.spark.catalyst.planner import Planned
+from penstock.spark.catalyst.planner import PlannedView
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +26,7 @@ _NOW = "timestamp"
 class Fragments:
     """The Spark side of one planned view; what it prepares is kept for the next tick."""
 
-    def __init__(self, spark: SparkSession, planned: Planned) -> None:
+    def __init__(self, spark: SparkSession, planned: PlannedView) -> None:
         self._spark = spark
         self._planned = planned
         self._front = bridge.front(spark)
@@ -95,7 +95,7 @@ class Fragments:
     # ------------------------------------------------------------------ inside
 
     def _translated(self, error: Exception, node: plan.Spark) -> PenstockError:
-        """What Spark raises, with the place in the view's text; the only expression of a node is to blame."""
+        """What Spark raises, with the place in the view's text: that of the expression when the node has only one."""
         spot = None
         if node.bindings and len(node.path) == 1:
             spot = errors.spot_of_expression(self._front.at(node.path[0]))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.data.operation import WEIGHT
 from penstock.data.types import kernel_type
 from penstock.spark import data_file
 from penstock.spark.arrow import to_arrow
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-WEIGHT = "_weight"
 CODEC = "write.parquet.compression-codec"
 FILE_SETTINGS = ("write.parquet.", "encryption.")
 """Properties of a table that say how its files are written."""
@@ -231,15 +231,15 @@ class IcebergTable:
         """The rows of the files that Arrow can read, by their position; a location is empty when it is not plain."""
         if not any(map(local_path, locations)):
             return {}
-        known = {column.name: column for column in self._file_columns()}
-        wanted = [known[name] for name in columns]
-        found = {
+        columns_by_name = {column.name: column for column in self._file_columns()}
+        wanted = [columns_by_name[name] for name in columns]
+        tables = {
             at: data_file.read_columns(path, wanted)
             for at, location in enumerate(locations)
             if (path := local_path(location)) is not None
             and path.is_file()  # or on the disk of another machine
         }
-        return {at: rows for at, rows in found.items() if rows is not None}
+        return {at: rows for at, rows in tables.items() if rows is not None}
 
     def _file_columns(self) -> list[FileColumn]:
         return [FileColumn(*column) for column in self.columns()]

@@ -54,9 +54,9 @@ def _misfit(frame: DataFrame, rows: Sequence[Mapping[str, Any]], schema: StructT
         for field in schema.fields:
             if row.get(field.name) is None:
                 continue
-            one = frame.sparkSession.createDataFrame([text], f"{_TEXT} string")
+            row_frame = frame.sparkSession.createDataFrame([text], f"{_TEXT} string")
             kind = type(schema)([field])
-            value = one.select(F.from_json(_TEXT, kind).alias(_ROW)).select(f"{_ROW}.*").first()
+            value = row_frame.select(F.from_json(_TEXT, kind).alias(_ROW)).select(f"{_ROW}.*").first()
             if value is None or value[0] is None:
                 return f"row {number}: {row[field.name]!r} is no {field.dataType.simpleString().upper()} for column '{field.name}'"
     return "a row does not fit the columns"

@@ -50,14 +50,14 @@ def with_full_names(spark: SparkSession, query: str, own: Collection[str]) -> st
         return query
     jsession: Any = spark._jsparkSession
     listed = list(bridge.front(spark).tableNames(jsession, query))
-    known = {name.casefold() for name in own}
+    own_names = {name.casefold() for name in own}
     text = query.encode("utf-16-le")  # as Java counts
     for name, place in sorted(zip(listed[::2], listed[1::2], strict=True), key=lambda pair: -pair[1]):
         dotted = name.replace("\n", ".")
         full = full_name(spark, dotted)
         if (
             full == dotted
-            or dotted.casefold() in known
+            or dotted.casefold() in own_names
             or not is_plain(full)
             or ("." not in dotted and jsession.sessionState().catalog().getTempView(dotted).isDefined())
             or not spark.catalog.tableExists(full)

@@ -97,14 +97,14 @@ def require_same(spark: SparkSession, name: str, fields: Fields, ids: Sequence[i
     """StateError when a column of a source is not in its table any more, or is another one; columns that were added do no harm."""
     now = _iceberg_info(spark, name) if ids else describe(spark, name)
     types = {field.name: field.type for field in now.fields}
-    known = dict(zip((field.name for field in now.fields), now.ids, strict=True)) if now.ids else {}
+    current_ids = dict(zip((field.name for field in now.fields), now.ids, strict=True)) if now.ids else {}
     misfits = []
     for at, field in enumerate(fields):
         if field.name not in types:
             misfits.append(f"column '{field.name}' is gone")
         elif types[field.name] != field.type:
             misfits.append(f"column '{field.name}' was {field.type} and is {types[field.name]}")
-        elif ids and known.get(field.name) != ids[at]:
+        elif ids and current_ids.get(field.name) != ids[at]:
             misfits.append(f"column '{field.name}' is another one of this name")
     if misfits:
         raise StateError(

@@ -1,4 +1,4 @@
-"""Operators that ask Spark for what the kernel lacks: over the delta (tier b), or over all rows of their inputs (tier c)."""
+"""Operators that ask Spark for what the kernel lacks: over the delta (tier `spark`), or over all rows of their inputs (tier `recompute`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.operators.output import expanded
 from penstock.operators.sample import with_sample
 from penstock.operators.temporal import Timed
 from penstock.plan import node as plan
-from penstock.spark.catalyst.planner import Planned
+from penstock.spark.catalyst.planner import PlannedView
 from penstock.spark.fragment import Fragments
 from penstock.state.spine import Spine
 from penstock.state.state import State
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Maker = Callable[[plan.Spark], tuple[Operator, bool]]
 
 
-def planned_maker(spark: SparkSession, planned: Planned) -> Maker:
+def planned_maker(spark: SparkSession, planned: PlannedView) -> Maker:
     """Return what makes the operators of a view that Spark has just planned."""
     fragments = Fragments(spark, planned)
     return operator_maker(planned.view, lambda: fragments)

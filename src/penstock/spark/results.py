@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
 from penstock.spark import arrow, arrow_stream, observed
-from penstock.spark.run import TaggedRun, cancel_tag
+from penstock.spark.tagged_call import TaggedCall, cancel_tag
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,7 +82,7 @@ class SparkExecution:
         self._make = frame
         self._failed = failed
         self._work: Callable[[], None] = lambda: None
-        self._run = TaggedRun(spark, lambda: self._work(), tag=tag)
+        self._run = TaggedCall(spark, lambda: self._work(), tag=tag)
         self.tag = tag
         self.frame: DataFrame | None = None
         self.result_rdd: int | None = None

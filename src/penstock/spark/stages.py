@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 Kind = Literal["result", "shuffle", "broadcast", "subquery", "cache"]
 WIDEST = 140
-"""Longer operators are cut in the text; `Operator.detail` has all of it."""
+"""Longer operators are cut in the text; `StageOperator.detail` has all of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class StageOperator:
     """One operator with Spark's name for it; `reads` is the stage that a read gets its rows from."""
 
     name: str
     detail: str = ""
-    children: tuple[Operator, ...] = ()
+    children: tuple[StageOperator, ...] = ()
     reads: int | None = None
     reused: bool = False
     subqueries: tuple[int, ...] = ()
 
-    def walk(self) -> Iterator[Operator]:
+    def walk(self) -> Iterator[StageOperator]:
         """This operator and all below it."""
         yield self
         for child in self.children:
@@ -46,7 +46,7 @@ class Stage:
     number: int
     kind: Kind
     partitions: int | None
-    root: Operator
+    root: StageOperator
     spark_stage: int | None = None
     tasks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -100,15 +100,15 @@ def stages_of(frame: DataFrame, *, result_rdd: int | None = None) -> Stages:
     """Return the stages of a DataFrame; `result_rdd` is the RDD of its last stage, when someone knows it."""
     spark = frame.sparkSession
     plan = frame._jdf.queryExecution().executedPlan()
-    reader = _Reader()
-    reader.stage("result", plan)
+    cutter = _StageCutter()
+    cutter.stage("result", plan)
     final = _is_final(plan)
-    drafts = reader.finished()
+    drafts = cutter.finished()
     if not final:
         return Stages(tuple(draft.stage for draft in drafts), final=False)
     finished = finished_stages(spark)
     if result_rdd is None:
-        last = result_stage(spark, frozenset(reader.metrics))
+        last = result_stage(spark, frozenset(cutter.metrics))
         result_run = next((stage for stage in finished if stage.number == last), None)
         if result_run is not None and drafts[0].stage.partitions in (None, result_run.tasks):
             drafts[0] = replace(drafts[0], ran=result_run)
@@ -147,7 +147,7 @@ def _matching(
     return (min if first else max)(matching, key=lambda stage: stage.number)
 
 
-def _drawn(operator: Operator, depth: int) -> list[str]:
+def _drawn(operator: StageOperator, depth: int) -> list[str]:
     text = f"{operator.name} {operator.detail}".strip()
     text = text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"
     if operator.reads is not None:
@@ -190,7 +190,7 @@ class _Draft:
     ran: RanStage | None = None
 
 
-class _Reader:
+class _StageCutter:
     """Cuts a physical plan at its exchanges; each becomes one stage, however often it is read."""
 
     def __init__(self) -> None:
@@ -213,14 +213,14 @@ class _Reader:
         self._rdds.append(set())
         root = self._operator(plan)
         if writer is not None:
-            root = Operator(_name(writer), _detail(writer), (root,))
+            root = StageOperator(_name(writer), _detail(writer), (root,))
             if kind == "shuffle" and ran:
                 self._rdds[-1] = {int(writer.shuffleDependency().rdd().id())}
         stage = Stage(number, kind, _partitions(plan), root)
         self._drafts[number] = _Draft(stage, frozenset(self._rdds.pop()))
         return number
 
-    def _operator(self, wrapped: Any) -> Operator:
+    def _operator(self, wrapped: Any) -> StageOperator:
         node = _unwrapped(wrapped)
         name = _class(node)
         if name in ("ShuffleQueryStageExec", "AQEShuffleReadExec", "ShuffleExchangeExec"):
@@ -228,7 +228,7 @@ class _Reader:
         if name in ("BroadcastQueryStageExec", "BroadcastExchangeExec"):
             exchange, reused = _exchange(node)
             number = self.stage("broadcast", exchange.child(), exchange)
-            return Operator("BroadcastRead", reads=number, reused=reused)
+            return StageOperator("BroadcastRead", reads=number, reused=reused)
         if name == "ReusedExchangeExec":
             return replace(self._operator(node.child()), reused=True)
         subqueries = tuple(
@@ -239,22 +239,22 @@ class _Reader:
         if name == "InMemoryTableScanExec":
             number = self.stage("cache", node.relation().cachedPlan())
             self._rdds[-1] |= _leaf_rdds(node)
-            return Operator(_name(node), _detail(node), reads=number, subqueries=subqueries)
+            return StageOperator(_name(node), _detail(node), reads=number, subqueries=subqueries)
         if name in _GATHERING and _partitions(node.child()) != 1:
             number = self.stage("shuffle", node.child())
-            read = Operator("ShuffleRead", "SinglePartition", reads=number)
-            return Operator(_name(node), _detail(node), (read,), subqueries=subqueries)
+            read = StageOperator("ShuffleRead", "SinglePartition", reads=number)
+            return StageOperator(_name(node), _detail(node), (read,), subqueries=subqueries)
         children = _items(node.children())
         if not children:
             self._rdds[-1] |= _leaf_rdds(node)
-        return Operator(
+        return StageOperator(
             _name(node),
             _detail(node),
             tuple(self._operator(child) for child in children),
             subqueries=subqueries,
         )
 
-    def _shuffle_read(self, node: Any, name: str) -> Operator:
+    def _shuffle_read(self, node: Any, name: str) -> StageOperator:
         detail = _detail(node) if name == "AQEShuffleReadExec" else ""
         ran = _has_run(node)
         if ran:
@@ -262,7 +262,7 @@ class _Reader:
             self._rdds[-1] |= _leaf_rdds(node)
         exchange, reused = _exchange(node)
         number = self.stage("shuffle", exchange.child(), exchange, ran=ran)
-        return Operator("ShuffleRead", detail, reads=number, reused=reused)
+        return StageOperator("ShuffleRead", detail, reads=number, reused=reused)
 
 
 def _class(node: Any) -> str:

@@ -82,7 +82,10 @@ def ran_on(spark: SparkSession, stage: RanStage) -> Mapping[str, tuple[int, ...]
 
 def executors(spark: SparkSession) -> Mapping[str, str]:
     """Return the executors by id, with the host and port of each."""
-    return {one["id"]: one["hostPort"] for one in _as_json(spark, _store(spark).executorList(False))}
+    return {
+        executor["id"]: executor["hostPort"]
+        for executor in _as_json(spark, _store(spark).executorList(False))
+    }
 
 
 def _catch_up(spark: SparkSession) -> None:

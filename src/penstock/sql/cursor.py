@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from penstock.errors import SqlError, nearest
 from penstock.sql.excerpt import excerpt
 from penstock.sql.lexer import Kind, Token, significant, unquote
-from penstock.sql.statement import Name, Option, Piece
+from penstock.sql.statement import Name, Option, StatementText
 
 
 class Cursor:
@@ -135,7 +135,7 @@ class Cursor:
         self.at += 1
         return unquote(token.text)
 
-    def rest(self, what: str) -> Piece:
+    def rest(self, what: str) -> StatementText:
         """Read all that is left."""
         token = self.token
         if token is None:
@@ -143,9 +143,9 @@ class Cursor:
         self.at = len(self.tokens)
         return self.piece(token.offset, self.tokens[-1].end)
 
-    def piece(self, start: int, end: int) -> Piece:
+    def piece(self, start: int, end: int) -> StatementText:
         """A part of the statement."""
-        return Piece(self.text[start:end], start)
+        return StatementText(self.text[start:end], start)
 
     def group(self) -> tuple[int, int]:
         """Go behind a pair of parentheses; the indices of the tokens between them."""

@@ -24,13 +24,13 @@ from penstock.sql.statement import (
     ExplainView,
     Insert,
     Name,
-    Piece,
     RefreshSources,
     RefreshView,
     Show,
     SparkChange,
     SparkCreate,
     Statement,
+    StatementText,
     Update,
 )
 
@@ -143,10 +143,10 @@ def _source_of_table(cursor: Cursor, name: Name, *, replace: bool, unless_exists
     table = cursor.name("the table")
     options = cursor.options(TABLE_OPTIONS) if cursor.take("WITH") else {}
     cursor.end()
-    return CreateSource(name, Piece("", table.start), (), options, replace, unless_exists, table)
+    return CreateSource(name, StatementText("", table.start), (), options, replace, unless_exists, table)
 
 
-def _columns(cursor: Cursor, first: int, last: int) -> tuple[Piece, tuple[str, ...]]:
+def _columns(cursor: Cursor, first: int, last: int) -> tuple[StatementText, tuple[str, ...]]:
     """The columns between two parentheses without what says PRIMARY KEY, which may stand behind a column or as an entry of its own."""
     start, end = cursor.tokens[first - 1].end, cursor.tokens[last].offset
     text = cursor.text[start:end]
@@ -175,7 +175,7 @@ def _columns(cursor: Cursor, first: int, last: int) -> tuple[Piece, tuple[str, .
         blanked = "".join(char if char == "\n" else " " for char in cursor.text[blank:until])
         text = text[: blank - start] + blanked + text[until - start :]
     cursor.at = behind
-    return Piece(text, start), key
+    return StatementText(text, start), key
 
 
 def _create_view(cursor: Cursor, replace: bool, recursive: bool) -> CreateView:
@@ -306,7 +306,7 @@ def _insert(cursor: Cursor) -> Statement | None:
     return _insert_into(cursor, None)
 
 
-def _insert_into(cursor: Cursor, common: Piece | None) -> Statement | None:
+def _insert_into(cursor: Cursor, common: StatementText | None) -> Statement | None:
     cursor.expect("INSERT")
     if not (overwrites := cursor.take("OVERWRITE")) and not cursor.take("INTO"):
         return None

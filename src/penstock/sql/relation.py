@@ -27,8 +27,8 @@ _HAS_ITS_OWN_FROM = {"EXTRACT", "TRIM", "SUBSTR", "SUBSTRING", "OVERLAY", "POSIT
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
-    """A relation by its name: its parts without quotes, and the text from `start` to `end` that says it."""
+class RelationName:
+    """The name by which a query reads a relation: its parts without quotes, and its place in the text, from `start` to `end`."""
 
     parts: tuple[str, ...]
     start: int
@@ -58,7 +58,7 @@ class Position:
     """Whether it stands behind TABLE, where no alias may follow."""
 
 
-def relations(text: str) -> tuple[Relation, ...]:
+def relations(text: str) -> tuple[RelationName, ...]:
     """Return the relations that a query reads by their names, in the order of the text, each as often as it stands there.
 
     >>> [relation.name for relation in relations("SELECT * FROM a.b JOIN (SELECT * FROM `c d`) USING (id)")]
@@ -298,7 +298,7 @@ def _is_alias(words: list[Token], index: int) -> bool:
     return ends_value and words[index].kind in (Kind.WORD, Kind.NAME)
 
 
-def _relation(words: list[Token], position: Position) -> Relation | None:
+def _relation(words: list[Token], position: Position) -> RelationName | None:
     """The relation by its name at a position; None for strings, table functions and names that WITH binds."""
     index = position.index
     start = words[index]
@@ -319,7 +319,7 @@ def _relation(words: list[Token], position: Position) -> Relation | None:
         return None
     sampled = behind_sample(words, last)
     alias_at = None if position.bare or has_alias(words, sampled + 1) else words[sampled].end
-    return Relation(parts, start.offset, words[last].end, alias_at)
+    return RelationName(parts, start.offset, words[last].end, alias_at)
 
 
 def _parts(words: list[Token], index: int) -> tuple[tuple[str, ...], int]:

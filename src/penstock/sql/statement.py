@@ -20,7 +20,7 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class StatementText:
     """A part of the statement that is handed on as it is, and where it begins."""
 
     text: str
@@ -32,7 +32,7 @@ class CreateSource:
     """CREATE [OR REPLACE] SOURCE [IF NOT EXISTS] name (columns) [PRIMARY KEY (..)] [WITH (..)], or name FROM TABLE table [WITH (..)]."""
 
     name: Name
-    columns: Piece
+    columns: StatementText
     primary_key: tuple[str, ...]
     options: Mapping[str, Option]
     replace: bool
@@ -48,7 +48,7 @@ class CreateView:
     """
 
     name: Name
-    query: Piece
+    query: StatementText
     columns: tuple[str, ...]
     options: Mapping[str, Option]
     recursive: bool
@@ -106,7 +106,7 @@ class ExplainView:
 class ExplainQuery:
     """EXPLAIN INCREMENTAL query."""
 
-    query: Piece
+    query: StatementText
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +116,8 @@ class Insert:
     target: Name
     columns: tuple[Name, ...]
     by_name: bool
-    common: Piece | None
-    query: Piece
+    common: StatementText | None
+    query: StatementText
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Delete:
 
     target: Name
     has_alias: bool
-    verb: Piece
+    verb: StatementText
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Assignment:
     """column = expression, in an UPDATE; `start` is where the column begins and `end` is behind the expression."""
 
     column: Name
-    expression: Piece
+    expression: StatementText
     end: int
 
 
@@ -144,8 +144,8 @@ class Update:
 
     target: Name
     has_alias: bool
-    verb: Piece
-    set: Piece
+    verb: StatementText
+    set: StatementText
     assignments: tuple[Assignment, ...]
 
 

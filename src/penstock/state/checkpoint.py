@@ -34,7 +34,7 @@ from penstock.state.data_file import (
     written_arrays,
 )
 from penstock.state.files import Files, LocalFiles
-from penstock.state.part import Order, Part, RestoredPart
+from penstock.state.part import CheckpointOrder, CheckpointPart, RestoredPart
 from penstock.state.state import Image
 
 FORMAT = "penstock checkpoint"
@@ -82,14 +82,14 @@ class Manifest:
 
 
 @dataclass(slots=True)
-class Staged:
+class StagedCheckpoint:
     """A checkpoint that is to be written: everything is noted, and ticks may go on."""
 
     number: int
     flow: Mapping[str, Any]
     states: dict[str, Json]
     writer: ImageWriter
-    parts: Sequence[Part] = ()
+    parts: Sequence[CheckpointPart] = ()
 
     def close(self) -> None:
         """It is not written any more."""
@@ -122,21 +122,21 @@ class CheckpointFolder:
 
     # Writing
 
-    def order(self) -> Order:
+    def order(self) -> CheckpointOrder:
         """A new checkpoint, for those who have parts of it; called between ticks, and followed by `stage`."""
         numbers = (int(name.split("-")[1].removesuffix(".json")) for name in self.names())
         number = self._last = max([self._last, *numbers]) + 1
         base, self._published = self._published, None
-        return Order(self._name, number, f"data-{number:06d}{self._suffix}", base)
+        return CheckpointOrder(self._name, number, f"data-{number:06d}{self._suffix}", base)
 
     def stage(
         self,
         flow: Mapping[str, Any],
         images: Mapping[str, Image],
         *,
-        order: Order | None = None,
-        parts: Sequence[Part] = (),
-    ) -> Staged:
+        order: CheckpointOrder | None = None,
+        parts: Sequence[CheckpointPart] = (),
+    ) -> StagedCheckpoint:
         """Note what is to be written; called between ticks, and followed by `write`. `parts` are those of the `order`."""
         order = order or self.order()
         files = {file for array in self._written.values() for file in array.files()}
@@ -146,9 +146,9 @@ class CheckpointFolder:
         self._written = {}
         writer = ImageWriter(f"{order.stem}.bin", self._name, earlier)
         states = {name: writer.describe(name, image) for name, image in images.items()}
-        return Staged(order.number, flow, states, writer, parts)
+        return StagedCheckpoint(order.number, flow, states, writer, parts)
 
-    def write(self, staged: Staged, *, keep: int | None = None) -> Manifest:
+    def write(self, staged: StagedCheckpoint, *, keep: int | None = None) -> Manifest:
         """Write a checkpoint, and take away all but the newest `keep`, or none; ticks may go on meanwhile.
 
         After an error the next checkpoint writes everything.

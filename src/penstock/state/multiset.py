@@ -35,7 +35,7 @@ from penstock.state.state import Composite, State
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class GroupRows:
     """Rows of several groups in order: the index of the group that was asked for, the columns, the multiplicity."""
 
     groups: Positions
@@ -83,7 +83,7 @@ class Multiset(State, Protocol):
         reverse: bool = False,
         starts: Sequence[Words] | None = None,
         committed: bool = False,
-    ) -> Read:
+    ) -> GroupRows:
         """Return the first rows of each slot, at least `count` of them, as `OrderedCounts.scan` does."""
 
 
@@ -114,10 +114,12 @@ class OrderedValues(Composite):
         reverse: bool = False,
         starts: Sequence[Words] | None = None,
         committed: bool = False,
-    ) -> Read:
+    ) -> GroupRows:
         entries = self.counts.scan(slots, count, reverse=reverse, starts=starts, committed=committed)
         words: tuple[Words, ...] = entries.keys
-        return Read(entries.groups, (decode(words, self.kind),), entries.counts, words, np.zeros(0, np.int64))
+        return GroupRows(
+            entries.groups, (decode(words, self.kind),), entries.counts, words, np.zeros(0, np.int64)
+        )
 
 
 class OrderedRows(Composite):
@@ -153,9 +155,11 @@ class OrderedRows(Composite):
         reverse: bool = False,
         starts: Sequence[Words] | None = None,
         committed: bool = False,
-    ) -> Read:
+    ) -> GroupRows:
         ordered = self.ordered(slots, count, reverse=reverse, starts=starts, committed=committed)
-        return Read(ordered.groups, self.rows.keys(ordered.ids), ordered.counts, ordered.words, ordered.ids)
+        return GroupRows(
+            ordered.groups, self.rows.keys(ordered.ids), ordered.counts, ordered.words, ordered.ids
+        )
 
     def ordered(
         self,

@@ -16,7 +16,7 @@ from penstock.state.state import Image
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class CheckpointOrder:
     """A checkpoint that is to be taken: of which folder, its number, how its data files are called, and the last one there that counts, on which it builds."""
 
     folder: str
@@ -30,7 +30,7 @@ class Order:
         return f"{self.stem}{joint}{part}_{uuid.uuid4().hex[:8]}.bin"
 
 
-class Part(Protocol):
+class CheckpointPart(Protocol):
     """The states of one shard in a checkpoint that was ordered."""
 
     @property
@@ -86,7 +86,7 @@ class PartWriter:
     def __init__(self) -> None:
         self._last = _Written()
 
-    def stage(self, order: Order, images: Mapping[str, Image], part: int) -> StagedPart:
+    def stage(self, order: CheckpointOrder, images: Mapping[str, Image], part: int) -> StagedPart:
         """Note what is to be written; called between ticks. Without the checkpoint that the order builds on, that is everything."""
         last = self._last
         earlier: Mapping[str, WrittenArray] = {}

@@ -10,7 +10,7 @@ from penstock.sources import source_of
 from penstock.sources.base import OffsetReporter
 
 if TYPE_CHECKING:
-    from penstock.spark.micro_batch.plan import Reading
+    from penstock.spark.micro_batch.plan import PlannedSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class _Member:
 class ConsumerGroups:
     """The groups of one running query; `note` writes a failure into the query's log."""
 
-    def __init__(self, readings: Iterable[Reading], *, note: Callable[[str], None]) -> None:
+    def __init__(self, readings: Iterable[PlannedSource], *, note: Callable[[str], None]) -> None:
         self._members = tuple(
             _Member(subscription(reading.options), reporter)
             for reading in readings

@@ -30,8 +30,8 @@ from penstock.spark.errors.query import translated
 from penstock.spark.micro_batch.live import Live, rows_written
 from penstock.spark.micro_batch.tap import EpochPlan
 from penstock.spark.status import records_read
-from penstock.streaming.progress import Progress, from_spark
-from penstock.streaming.side_output import SideCounts, SideOutputs
+from penstock.streaming.progress import QueryProgress, from_spark
+from penstock.streaming.side_output import SideCounts, TapOutputs
 from penstock.streaming.source_feeds import SourceFeeds
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class EpochWriter:
         *,
         trigger: str,
         job: QueryJob | None,
-        side_outputs: SideOutputs,
+        side_outputs: TapOutputs,
         groups: ConsumerGroups,
         events: QueryEvents,
         feeds: SourceFeeds | None = None,
@@ -155,7 +155,7 @@ class EpochWriter:
         epoch = self._written.commit(number)
         assert epoch is not None
         self._events.progress(
-            Progress(
+            QueryProgress(
                 trigger=self._trigger,
                 batch_id=number,
                 input_rows=records_read(batch.sparkSession, tag),

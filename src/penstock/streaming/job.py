@@ -26,7 +26,7 @@ from penstock.streaming.epoch_log import EpochLog
 if TYPE_CHECKING:
     from penstock.backend import Backend
     from penstock.backend.model import Kind, Request
-    from penstock.streaming.progress import Progress
+    from penstock.streaming.progress import QueryProgress
 
 LOG_BYTES = 1 << 20
 LOG_FILES = 3
@@ -74,7 +74,7 @@ class QueryJob:
         self._path = logs / f"{name.replace('/', '_')}.log"
         self._log = _logger(name, self._path)
         self._lock = threading.Lock()
-        self._last: Progress | None = None
+        self._last: QueryProgress | None = None
         # Now, and not when the query runs: a sink that waits for its server may take longer than a lease lasts.
         self._heartbeat = Heartbeat(
             backend, self._lease, on_lost=on_lost, on_request=on_request, progress=self._last_progress
@@ -139,9 +139,9 @@ class QueryJob:
         """Log that an epoch is written."""
         self._epoch_log.commit(epoch, rows)
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: QueryProgress) -> None:
         """Log what a batch did; the next renewal of the lease records it."""
-        sources = (replace(one, description=self._hide(one.description)) for one in progress.sources)
+        sources = (replace(source, description=self._hide(source.description)) for source in progress.sources)
         with self._lock:
             self._last = replace(progress, sources=tuple(sources))
         rows = "?" if progress.output_rows is None else progress.output_rows

@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass
 
 from penstock.errors import PenstockError
-from penstock.streaming.progress import Progress
+from penstock.streaming.progress import QueryProgress
 
 LOG = logging.getLogger("penstock.streaming")
 QUEUE_LENGTH = 10_000
@@ -34,7 +34,7 @@ class QueryStartedEvent(QueryEvent):
 class QueryProgressEvent(QueryEvent):
     """A query has done a batch."""
 
-    progress: Progress
+    progress: QueryProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class QueryTerminatedEvent(QueryEvent):
     """A query has ended; comes exactly once for every query that was started."""
 
     exception: PenstockError | None
-    last_progress: Progress | None
+    last_progress: QueryProgress | None
 
 
 class StreamingQueryListener:

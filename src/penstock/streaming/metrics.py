@@ -15,7 +15,7 @@ from penstock.errors import ConfigError
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from penstock.streaming.progress import Progress
+    from penstock.streaming.progress import QueryProgress
 
 RECENT = 1_000
 """The batches over which percentiles are taken."""
@@ -97,14 +97,14 @@ class _Numbers:
     duration_ms: int = 0
     retries: int = 0
     group_failures: int = 0
-    last: Progress | None = None
+    last: QueryProgress | None = None
     recent_ms: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT))
     status: Retries = _ZERO
     groups: Failures = _ZERO
     nodes: Mapping[str, NodeReport] = field(default_factory=dict)
     """Of a pipeline: what all epochs together did at its nodes."""
 
-    def add(self, progress: Progress) -> None:
+    def add(self, progress: QueryProgress) -> None:
         self.batches += 1
         self.input_rows += progress.input_rows
         self.output_rows += progress.output_rows or 0
@@ -191,7 +191,7 @@ class Metrics:
             numbers = self._queries.setdefault(name, _Numbers(named))
             numbers.running, numbers.status, numbers.groups = True, status, groups
 
-    def progress(self, name: str, progress: Progress) -> None:
+    def progress(self, name: str, progress: QueryProgress) -> None:
         """A query has done a batch."""
         with self._lock:
             if name in self._queries:
@@ -354,7 +354,7 @@ def _percentiles(durations: list[int]) -> Iterable[tuple[float, int]]:
     return [(part, durations[min(last, int(part * len(durations)))]) for part in QUANTILES if durations]
 
 
-def _delay(last: Progress | None) -> float | None:
+def _delay(last: QueryProgress | None) -> float | None:
     if last is None or last.watermark is None:
         return None
     watermark = datetime.fromisoformat(last.watermark.replace("Z", "+00:00"))

@@ -23,7 +23,7 @@ class SourceProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class QueryProgress:
     """One batch of a query."""
 
     trigger: str
@@ -54,11 +54,11 @@ class Progress:
         return self.input_rows * 1000 / self.duration_ms if self.duration_ms else 0.0
 
 
-def from_spark(report: Mapping[str, Any], *, trigger: str, output_rows: int | None) -> Progress:
+def from_spark(report: Mapping[str, Any], *, trigger: str, output_rows: int | None) -> QueryProgress:
     """Return Spark's progress report as ours."""
     operators = report.get("stateOperators", ())
     sources = tuple(_source(source) for source in report.get("sources", ()))
-    return Progress(
+    return QueryProgress(
         trigger=trigger,
         batch_id=int(report["batchId"]),
         input_rows=int(report["numInputRows"]),

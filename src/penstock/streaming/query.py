@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, Self
 
 from penstock.errors import PenstockError, StateError
-from penstock.streaming.progress import Progress
+from penstock.streaming.progress import QueryProgress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +58,7 @@ class Runtime(Protocol):
         """Whether somebody asked for its end."""
 
     @property
-    def last_progress(self) -> Progress | None:
+    def last_progress(self) -> QueryProgress | None:
         """The newest report."""
 
     def note(self, text: str) -> None:
@@ -108,7 +108,7 @@ class StreamingQuery:
         return StreamingQueryStatus(state, message)
 
     @property
-    def last_progress(self) -> Progress | None:
+    def last_progress(self) -> QueryProgress | None:
         """What the last batch did; None before the first."""
         return self._runtime.last_progress
 

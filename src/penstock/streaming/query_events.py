@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.streaming.consumer_groups import ConsumerGroups
     from penstock.streaming.job import QueryJob
     from penstock.streaming.metrics import Metrics
-    from penstock.streaming.progress import Progress
+    from penstock.streaming.progress import QueryProgress
 
 
 class QueryEvents:
@@ -34,10 +34,10 @@ class QueryEvents:
         self._metrics = metrics
         self._dispatcher = dispatcher
         self._lock = threading.Lock()
-        self._last: Progress | None = None
+        self._last: QueryProgress | None = None
 
     @property
-    def last_progress(self) -> Progress | None:
+    def last_progress(self) -> QueryProgress | None:
         """What the last batch did; None before the first."""
         with self._lock:
             return self._last
@@ -47,7 +47,7 @@ class QueryEvents:
         self._metrics.started(self._name, named=self._job is not None, status=status, groups=groups)
         self._dispatcher.publish(QueryStartedEvent(self._query_id, self._name))
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: QueryProgress) -> None:
         """A batch is done."""
         with self._lock:
             self._last = progress

@@ -75,7 +75,7 @@ class QueryPlan:
 
     @property
     def is_pausable(self) -> bool:
-        """Whether it has batches between which it could be held."""
+        """Whether it has batches between which it could pause."""
         return not self.is_batch and not self.is_live
 
     @property

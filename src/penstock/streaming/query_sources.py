@@ -14,7 +14,7 @@ from penstock.spark.errors.cause import faults
 from penstock.spark.errors.query import translate_query_error
 from penstock.spark.micro_batch import plan, tap
 from penstock.streaming.consumer_groups import ConsumerGroups, subscription
-from penstock.streaming.side_output import SideOutputs
+from penstock.streaming.side_output import TapOutputs
 from penstock.streaming.source_feeds import SourceFeeds
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class QuerySources:
         self.feeds = SourceFeeds.of(self._readings)
         own_taps = taps.named(tap.names(frame)) if taps.used else []
         self._bad = {own.name: own for own in own_taps if isinstance(own, BadRecordTap)}
-        self.side_outputs = SideOutputs(
+        self.side_outputs = TapOutputs(
             own_taps,
             spark=frame.sparkSession,
             kafka_sources=[reading.options for reading in self._readings if reading.source == KAFKA],
@@ -82,7 +82,7 @@ class QuerySources:
     def learn(self, error: BaseException) -> bool:
         """Learn new schemas from an error that ended a run; True when another run can go on with them."""
         decoders = [bad.evolving for bad in self._bad.values() if bad.evolving is not None]
-        chain = faults(error) if decoders and not isinstance(error, PenstockError) else ()
+        chain = faults(_behind(error)) if decoders else ()
         return any(decoder.learn(chain) for decoder in decoders)
 
     def evolved(self, frame: DataFrame) -> DataFrame:
@@ -96,8 +96,8 @@ class QuerySources:
         """Return the penstock error of an error of the query; bad records and topics are named."""
         if not isinstance(error, PenstockError) and self.feeds.failure is not None:
             return self.feeds.failure
-        if not isinstance(error, PenstockError) and self._bad:
-            refused = bad_record.refused(faults(error), self._bad)
+        if self._bad:
+            refused = bad_record.refused(faults(_behind(error)), self._bad)
             if refused is not None:
                 return refused
         translation = translate_query_error(error)
@@ -105,3 +105,13 @@ class QuerySources:
         if translation.code == "KAFKA_TOPIC_MISSING" and topics:
             translation.message = f"no such topic: {', '.join(topics)}"  # Kafka does not say which
         return translation
+
+
+def _behind(error: BaseException) -> BaseException:
+    """What Spark raised, behind an error in the words of the sink in which it came up."""
+    while isinstance(error, PenstockError):
+        behind = error.__cause__ or error.__context__
+        if behind is None:
+            break
+        error = behind
+    return error

@@ -10,7 +10,7 @@ from penstock.errors import ConfigError
 from penstock.options import option_fields
 from penstock.plugin import SourcePlugin
 from penstock.sources import source_class, source_of
-from penstock.sources.base import Context
+from penstock.sources.base import SourceContext
 from penstock.sources.spark import SparkSource
 from penstock.streaming.stream import Stream
 
@@ -176,9 +176,9 @@ class StreamReader:
         kind = self._kind(name)
         return self.of(SparkSource(name, values, settings) if kind is None else kind(values, settings))
 
-    def of(self, source: Source, context: Context | None = None) -> Stream:
+    def of(self, source: Source, context: SourceContext | None = None) -> Stream:
         """The stream of a source that is made already, as a pipeline makes it of a node; `context` says where it keeps what it remembers."""
-        place = context or Context(
+        place = context or SourceContext(
             self._spark, self._queries.settings, temporary_folder=self._queries.temporary_folder
         )
         read = self._attempt(lambda: source.read(place))

@@ -15,7 +15,7 @@ from penstock.spark.errors.query import translated
 from penstock.spark.micro_batch import checkpoint
 from penstock.spark.micro_batch.checkpoint import CheckpointState
 from penstock.spark.micro_batch.gate import Gate
-from penstock.spark.micro_batch.run import Run, RunSettings
+from penstock.spark.micro_batch.query_run import QueryRun, RunSettings
 from penstock.spark.reader import absolute
 from penstock.streaming.epoch_writer import EpochWriter
 from penstock.streaming.job import JobRecord
@@ -26,7 +26,7 @@ from penstock.streaming.trigger import Trigger, TriggerKind
 
 if TYPE_CHECKING:
     from penstock.backend.model import Request
-    from penstock.streaming.progress import Progress
+    from penstock.streaming.progress import QueryProgress
     from penstock.streaming.queries import Queries
     from penstock.streaming.query_plan import QueryPlan
 
@@ -39,7 +39,7 @@ class _Outage:
     """Failures that follow each other without a batch in between."""
 
     began: float
-    progress: Progress | None
+    progress: QueryProgress | None
     attempts: int = 0
 
 
@@ -62,11 +62,11 @@ class QueryRuntime:
         self._error: PenstockError | None = None
         self._lease_error: StateError | None = None
         self._outage: _Outage | None = None
-        self._run: Run | None = None
+        self._run: QueryRun | None = None
         self._restarting = False
         self._gate = Gate()
         self._pausing = threading.Lock()
-        """Held while it is recorded whether the query is paused, and while the gate opens: so that what is recorded last is true."""
+        """Locked while it is recorded whether the query is paused, and while the gate opens: so that what is recorded last is true."""
         self._was_stopped = False
         self._started = threading.Event()
         """Set when the first run has started, or will not."""
@@ -180,7 +180,7 @@ class QueryRuntime:
             return self._was_stopped
 
     @property
-    def last_progress(self) -> Progress | None:
+    def last_progress(self) -> QueryProgress | None:
         """What the last batch did; None before the first."""
         return self._events.last_progress
 
@@ -241,7 +241,7 @@ class QueryRuntime:
             run.abort()
         self._ended.wait()
 
-    def begin_stop(self) -> Run | None:
+    def begin_stop(self) -> QueryRun | None:
         """Let no further batch begin, and return at once; None when there is nothing to stop."""
         with self._lock:
             if self._state.final or self._run is None:
@@ -293,10 +293,10 @@ class QueryRuntime:
         if self._job is not None:
             self._job.state(JobState.PAUSED if self._gate.is_closed else JobState.RUNNING)
 
-    def _follow(self, run: Run) -> None:
+    def _follow(self, run: QueryRun) -> None:
         """Follow the runs of the query, one after the other, to its end."""
         error: BaseException | None = None
-        following: Run | None = run
+        following: QueryRun | None = run
         try:
             while following is not None:
                 following = self._next(following.wait())
@@ -304,7 +304,7 @@ class QueryRuntime:
             error = raised
         self._finish(error)
 
-    def _next(self, error: BaseException | None) -> Run | None:
+    def _next(self, error: BaseException | None) -> QueryRun | None:
         """Start the run after one that has ended; None at the end of the query. Raises the error that ends the query."""
         with self._lock:
             again, self._restarting = self._restarting, False

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.spark.micro_batch import checkpoint
 from penstock.spark.micro_batch.gate import Gate
 from penstock.spark.micro_batch.live import RealTime, unsplit
-from penstock.spark.micro_batch.run import MicroBatches, OneBatch, Run, RunSettings
+from penstock.spark.micro_batch.query_run import MicroBatches, OneBatch, QueryRun, RunSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,10 +30,10 @@ class RunSchedule(ABC):
         self._writer = writer
 
     @abstractmethod
-    def first(self) -> Run:
+    def first(self) -> QueryRun:
         """Open the sink and return the first run; called again when the query begins again from its checkpoint."""
 
-    def following(self) -> Run | None:
+    def following(self) -> QueryRun | None:
         """Return the run after one that came to its end by itself; None: the end of the query."""
         return None
 
@@ -55,7 +55,7 @@ class BatchSchedule(RunSchedule):
         self._tag = tag
         self._write = partial(writer.write_batch, tag=tag, ends=ends)
 
-    def first(self) -> Run:
+    def first(self) -> QueryRun:
         """Return the batch."""
         self._writer.open()
         return OneBatch(self._sources.evolved(self._frame), self._write, tag=self._tag)
@@ -89,7 +89,7 @@ class MicroBatchSchedule(RunSchedule):
         self._interrupted = False
         self._begun = False
 
-    def first(self) -> Run:
+    def first(self) -> QueryRun:
         """Return the batches, or the closing batch of an earlier run."""
         spark, location = self._frame.sparkSession, self._settings.checkpoint
         committed, begun = checkpoint.last_epochs(spark, location)
@@ -107,7 +107,7 @@ class MicroBatchSchedule(RunSchedule):
             checkpoint.begin_empty(spark, location)
         return self._run(replace(self._settings, trigger=ONE_BATCH) if self._wanted_only else self._settings)
 
-    def following(self) -> Run | None:
+    def following(self) -> QueryRun | None:
         """Return the closing batch, or the batches after it when it was an earlier run's."""
         spark, location = self._frame.sparkSession, self._settings.checkpoint
         checkpoint.end_closing(spark, location)
@@ -121,7 +121,7 @@ class MicroBatchSchedule(RunSchedule):
         self._closing = self._close_windows and checkpoint.begin_closing(spark, location)
         return self._run(replace(self._settings, trigger=ONE_BATCH)) if self._closing else None
 
-    def _run(self, settings: RunSettings) -> Run:
+    def _run(self, settings: RunSettings) -> QueryRun:
         return MicroBatches(self._frame, settings, self._writer.write, self._writer.report, gate=self._gate)
 
 
@@ -135,7 +135,7 @@ class RealTimeSchedule(RunSchedule):
         self._settings = settings
         self._interval_ms = interval_ms
 
-    def first(self) -> Run:
+    def first(self) -> QueryRun:
         """Return the only run."""
         committed, begun = checkpoint.last_epochs(self._frame.sparkSession, self._settings.checkpoint)
         self._writer.open(committed=committed, begun=begun)

@@ -46,7 +46,7 @@ class SideCounts:
         )
 
 
-class SideOutput:
+class TapOutput:
     """One destination for the rows of one tap; `number` tells those of one query apart, also after a restart."""
 
     def __init__(
@@ -96,7 +96,7 @@ class SideOutput:
         )
 
 
-class SideOutputs:
+class TapOutputs:
     """The side outputs of one query, and the counts of the rows that it drops."""
 
     def __init__(
@@ -108,12 +108,12 @@ class SideOutputs:
         settings: Settings | None = None,
     ) -> None:
         self._dropping = [tap for tap in taps if isinstance(tap, BadRecordTap) and tap.rule.action == "drop"]
-        self._outputs: list[tuple[Tap, SideOutput]] = []
+        self._outputs: list[tuple[Tap, TapOutput]] = []
         for tap in taps:
             destination = tap.destination if isinstance(tap, LateTap) else tap.rule.quarantine
             if destination is not None:
                 kafka = next((options for options in (tap.kafka, *kafka_sources) if options), {})
-                output = SideOutput(
+                output = TapOutput(
                     destination, number=len(self._outputs), spark=spark, kafka=kafka, settings=settings
                 )
                 self._outputs.append((tap, output))
@@ -161,12 +161,12 @@ class SideOutputs:
                 output.close()
 
 
-def _columns(tap: Tap, output: SideOutput) -> StructType:
+def _columns(tap: Tap, output: TapOutput) -> StructType:
     return tap.schema if isinstance(tap, LateTap) else bad_record.columns(records=output.is_topic)
 
 
 def _write_late(
-    tap: LateTap, output: SideOutput, plan: EpochPlan, *, number: int, all_read: bool
+    tap: LateTap, output: TapOutput, plan: EpochPlan, *, number: int, all_read: bool
 ) -> list[tuple[Late, int]]:
     """Write the late rows of one tap; return what the operator behind it dropped, and how many rows were written."""
     late = plan.late(tap.name)

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
 from penstock.plugin import KeyValues
-from penstock.sources.plugin_feed import Feed, FeedRun, find_feed
+from penstock.sources.plugin_feed import FeedRun, PluginFeed, find_feed
 from penstock.sources.plugin_stream import FORMAT
 
 if TYPE_CHECKING:
     from penstock.sinks.base import QueryStatus, Target
-    from penstock.spark.micro_batch.plan import Reading
+    from penstock.spark.micro_batch.plan import PlannedSource
 
 
 class SourceFeeds:
     """The plugins that a query reads, in the order of its plan."""
 
-    def __init__(self, feeds: Sequence[Feed] = ()) -> None:
+    def __init__(self, feeds: Sequence[PluginFeed] = ()) -> None:
         self._feeds = tuple(feeds)
 
     @classmethod
-    def of(cls, readings: Iterable[Reading]) -> SourceFeeds:
+    def of(cls, readings: Iterable[PlannedSource]) -> SourceFeeds:
         """Return the plugins among the sources of a plan."""
         names = dict.fromkeys(reading.options["feed"] for reading in readings if reading.source == FORMAT)
         return cls([feed for name in names if (feed := find_feed(name)) is not None])

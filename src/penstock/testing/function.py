@@ -29,10 +29,10 @@ def check_function(function: ScalarFunction, *, arguments: Any = None) -> None:
     if function.deterministic:
         with report.part("values do not depend on how rows fall into batches"):
             many = batches["many"].slice(0, 100)
-            whole = function.checked(name, many.columns)
+            uncut = function.checked(name, many.columns)
             parts = [function.checked(name, part.columns) for part in (many.slice(0, 1), many.slice(1))]
             require(
-                whole.equals(pa.concat_arrays(parts)),
+                uncut.equals(pa.concat_arrays(parts)),
                 "100 rows in one batch give other values than in two; write deterministic=False if chance is meant",
             )
     report.end()

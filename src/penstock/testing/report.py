@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from penstock.errors import ConfigError, PenstockError
-from penstock.options import Options, Owner, read_options
-from penstock.plugin import Context, KeyValues
+from penstock.options import Options, OptionsOwner, read_options
+from penstock.plugin import KeyValues, PluginContext
 
 
 class Broken(Exception):
@@ -66,17 +66,19 @@ def options_of(report: Report, kind: Any, options: Mapping[str, Any] | None) -> 
                 raise Broken(
                     "'no_such_option' was taken; leave extra= out of model_config, or set other_options"
                 )
-    return read_options(kind.Options, written, owner=Owner(kind.__name__, syntax="{name}: {value}"))
+    return read_options(kind.Options, written, owner=OptionsOwner(kind.__name__, syntax="{name}: {value}"))
 
 
 def context(
     schema: Any, state: KeyValues, side: Any, *, mode: str = "append", keys: tuple[str, ...] = ()
-) -> Context:
-    """Return what a plugin is told; `side` collects the rows of side outputs."""
-    return Context(query="check", name="check", mode=mode, schema=schema, keys=keys, memory=state, side=side)
+) -> PluginContext:
+    """Return the context of a plugin; `side` collects the rows of side outputs."""
+    return PluginContext(
+        query="check", name="check", mode=mode, schema=schema, keys=keys, memory=state, side=side
+    )
 
 
-class Sides:
+class RecordedSideOutputs:
     """Takes the rows of side outputs."""
 
     def __init__(self) -> None:
@@ -85,17 +87,17 @@ class Sides:
     def __call__(self, name: str) -> Any:
         sides = self
 
-        class Side:
-            """One of them."""
+        class RecordedSideOutput:
+            """One side output."""
 
             def write(self, batch: Any) -> None:
                 """Take rows."""
                 sides.batches.append((name, batch))
 
-        return Side()
+        return RecordedSideOutput()
 
 
-def said_in_json(value: Any, what: str) -> Any:
+def through_json(value: Any, what: str) -> Any:
     """Return a value as it comes back out of JSON."""
     try:
         return json.loads(json.dumps(value))

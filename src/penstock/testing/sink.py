@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.data.schema import to_arrow_schema
 from penstock.plugin import SinkPlugin, TransientValues
-from penstock.testing.report import Report, Sides, context, options_of, require
+from penstock.testing.report import RecordedSideOutputs, Report, context, options_of, require
 from penstock.testing.rows import EVERY_TYPE, generated_batches
 
 Stored = Callable[[], int | Sequence[Mapping[str, Any]]]
@@ -82,7 +82,9 @@ class _Life:
             self.end()
         self.plugin = self._kind(self._options)
         keys = () if self._mode == "append" else (self._schema.names[0],)
-        self.plugin.initialize(context(self._schema, self._state, Sides(), mode=self._mode, keys=keys))
+        self.plugin.initialize(
+            context(self._schema, self._state, RecordedSideOutputs(), mode=self._mode, keys=keys)
+        )
         self._begun = True
 
     def epoch(self, batches: Sequence[pa.RecordBatch], *, number: int | None = None) -> None:
@@ -109,8 +111,8 @@ class _Life:
 def _judge(stored: Stored | None, expected: int, *, exactly: bool) -> None:
     if stored is None:
         return
-    found = stored()
-    count = found if isinstance(found, int) else len(found)
+    stored_rows = stored()
+    count = stored_rows if isinstance(stored_rows, int) else len(stored_rows)
     require(
         count == expected if exactly else count >= expected,
         f"{expected} rows were written{'' if exactly else ' at least'}, and {count} are stored",

@@ -11,7 +11,15 @@ import pyarrow as pa
 from penstock.data.record_batch import conformed
 from penstock.data.schema import to_arrow_schema
 from penstock.plugin import SourcePlugin, TransientValues
-from penstock.testing.report import Broken, Report, Sides, context, options_of, require, said_in_json
+from penstock.testing.report import (
+    Broken,
+    RecordedSideOutputs,
+    Report,
+    context,
+    options_of,
+    require,
+    through_json,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +39,7 @@ def check_source(
     """
     report = Report(kind.__name__)
     checked = options_of(report, kind, options)
-    source = _Source(kind, checked)
+    source = _TestedSource(kind, checked)
     read: list[_Epoch] = []
     with report.part("it declares its columns"):
         declared = kind(checked).schema
@@ -64,7 +72,7 @@ def check_source(
     return pa.concat_tables([epoch.rows for epoch in read])
 
 
-class _Source:
+class _TestedSource:
     def __init__(self, kind: type[SourcePlugin], options: Any) -> None:
         self._kind = kind
         self._options = options
@@ -75,7 +83,7 @@ class _Source:
     def begin(self) -> None:
         """A new instance, as after a restart."""
         self.plugin = self._kind(self._options)
-        self.plugin.initialize(context(self.schema, self._state, Sides()))
+        self.plugin.initialize(context(self.schema, self._state, RecordedSideOutputs()))
 
     def epochs(self, limit: int, most: int) -> list[_Epoch]:
         """Read from the beginning, epoch by epoch."""
@@ -125,4 +133,4 @@ class _Source:
         batches, end = answer
         batches = [batches] if isinstance(batches, pa.RecordBatch) else batches
         rows = [conformed(batch, self.schema, where="read") for batch in batches]
-        return pa.Table.from_batches(rows, schema=self.schema), said_in_json(end, "the offset")
+        return pa.Table.from_batches(rows, schema=self.schema), through_json(end, "the offset")

@@ -12,9 +12,9 @@ from penstock.data.operation import OPERATION
 from penstock.data.record_batch import conformed
 from penstock.data.schema import to_arrow_schema
 from penstock.plugin import KeyValues, TransformPlugin, TransientValues
-from penstock.testing.report import Report, Sides, context, options_of, require
+from penstock.testing.report import RecordedSideOutputs, Report, context, options_of, require
 from penstock.testing.rows import EVERY_TYPE, generated_batches
-from penstock.transforms.transaction import Transaction
+from penstock.transforms.transaction import ValueTransaction
 
 
 def check_transform(
@@ -52,11 +52,11 @@ def check_transform(
     if kind.parallel and repeatable:
         with report.part("rows do not depend on how they fall into batches"):
             many = batches["many"].slice(0, 100)
-            whole = _epoch(kind, checked, taken, columns, [many], TransientValues())
+            uncut = _epoch(kind, checked, taken, columns, [many], TransientValues())
             parts = [many.slice(0, 1), many.slice(1, 49), many.slice(50)]
             cut = _epoch(kind, checked, taken, columns, parts, TransientValues())
             require(
-                whole.equals(cut),
+                uncut.equals(cut),
                 "100 rows in one batch give other rows than in three; set parallel = False when it needs all rows in order",
             )
     if repeatable:
@@ -98,8 +98,8 @@ def _comes_again(kind: type[TransformPlugin], options: Any, taken: pa.Schema, ba
     halves = [batch.slice(0, batch.num_rows // 2), batch.slice(batch.num_rows // 2)]
     results = []
     for fails in (False, True):
-        stored, sides = TransientValues(), Sides()
-        state = Transaction(stored)
+        stored, sides = TransientValues(), RecordedSideOutputs()
+        state = ValueTransaction(stored)
         plugin = _begun(kind, options, taken, state, sides)
         try:
             state.begin()
@@ -128,10 +128,10 @@ def _begun(
     options: Any,
     taken: pa.Schema,
     state: KeyValues,
-    sides: Sides | None = None,
+    sides: RecordedSideOutputs | None = None,
 ) -> TransformPlugin:
     plugin = kind(options)
-    plugin.initialize(context(taken, state, sides or Sides()))
+    plugin.initialize(context(taken, state, sides or RecordedSideOutputs()))
     return plugin
 
 

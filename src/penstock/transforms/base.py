@@ -1,6 +1,6 @@
 """The contract of a transform: rows of an epoch in, rows out; the third beside `Source` and `Sink`.
 
-A transform is stateless between epochs, but for what it keeps in `Context.state`: an epoch that is run again after a crash gives the
+A transform is stateless between epochs, but for what it keeps in `TransformContext.state`: an epoch that is run again after a crash gives the
 same rows. What needs memory of earlier rows (dedup, changes by key) is a view of a flow, and no transform.
 """
 
@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from penstock.options import Options, Owner, read_options
+from penstock.options import Options, OptionsOwner, read_options
 from penstock.sinks.base import QueryStatus
+from penstock.sinks.failed_row import ERROR as ERROR
+from penstock.sinks.failed_row import INPUT as INPUT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,12 +26,9 @@ if TYPE_CHECKING:
 OnError = Literal["fail", "drop", "dead_letter"]
 """What happens to a row that a transform or a sink cannot take."""
 
-ERROR, INPUT = "_error", "_input"
-"""Columns of rows that failed: why, and the row as it came in, as JSON. Rows that did not fail have NULL in them."""
-
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class TransformContext:
     """The node of a pipeline that a transform is."""
 
     spark: SparkSession
@@ -46,7 +45,7 @@ class Context:
     """Values of the node in the state backend, from one start to the next; None where nothing is run, as in a dry run."""
     status: QueryStatus = field(default_factory=QueryStatus)
 
-    def running(self, query: str, state: KeyValues | None, status: QueryStatus) -> Context:
+    def running(self, query: str, state: KeyValues | None, status: QueryStatus) -> TransformContext:
         """Return the same node as part of a query that runs."""
         return replace(self, query=query, state=state, status=status)
 
@@ -60,7 +59,7 @@ class Transform(ABC):
 
     def __init__(self, options: Mapping[str, Any], settings: Settings | None = None) -> None:
         """Check what the user wrote; `settings` complete it."""
-        owner = Owner(f"the {self.kind} transform", code="TRANSFORM_OPTION", syntax="{name}: {value}")
+        owner = OptionsOwner(f"the {self.kind} transform", code="TRANSFORM_OPTION", syntax="{name}: {value}")
         self.options = read_options(self.Options, options, owner=owner, settings=settings)
 
     @property
@@ -68,14 +67,14 @@ class Transform(ABC):
         """The transform's name, as users write it."""
         return type(self).__name__.removesuffix("Transform").lower()
 
-    def check(self, context: Context) -> None:  # noqa: B027  # most have nothing to refuse
+    def check(self, context: TransformContext) -> None:  # noqa: B027  # most have nothing to refuse
         """Called by a dry run and before the first start: try connections, refuse what cannot work, change nothing. `close` comes after it."""
 
-    def open(self, context: Context) -> None:  # noqa: B027  # and nothing to prepare
+    def open(self, context: TransformContext) -> None:  # noqa: B027  # and nothing to prepare
         """Called before the first epoch of each run. Raising fails the query."""
 
     @abstractmethod
-    def apply(self, rows: DataFrame, context: Context) -> DataFrame:
+    def apply(self, rows: DataFrame, context: TransformContext) -> DataFrame:
         """Return the rows of an epoch as they leave the transform: a plan, which Spark runs when sinks write.
 
         Called once for each epoch, and for its plan alone with an empty frame, to know the columns that it gives. With `on_error` other than
@@ -84,7 +83,7 @@ class Transform(ABC):
         """
 
     def begin(self, epoch: int) -> None:  # noqa: B027  # most do not look at epochs
-        """Called before `apply` with the rows of an epoch; not before it is asked for its plan alone."""
+        """Called before `apply` with the rows of an epoch; not before a call for its plan alone."""
 
     def commit(self, epoch: int) -> None:  # noqa: B027
         """Called when all sinks have written an epoch, before its offsets are noted. Raising fails the epoch, and it comes again."""

@@ -40,9 +40,9 @@ Columns = Annotated[
 """Columns as `{id: bigint, amount: decimal(10,2)}` or as DDL; its value is DDL, with the type names of Spark or of Arrow."""
 
 
-def given_columns(ddl: str | None, taken: pa.Schema) -> list[pa.Field]:
+def output_columns(ddl: str | None, in_schema: pa.Schema) -> list[pa.Field]:
     """Return the columns that leave a transform: those of its schema, or else those that it takes; all may be NULL, and all in them."""
-    fields = list(taken) if ddl is None else list(to_arrow_schema(ddl))
+    fields = list(in_schema) if ddl is None else list(to_arrow_schema(ddl))
     return [field.with_type(_nullable(field.type)).with_nullable(True) for field in fields]
 
 

@@ -70,7 +70,7 @@ class DeadLetters:
         self._sender: Sender | None = None
 
     def check(self, sender: Sender) -> None:
-        """Refuse a place that cannot work, and change nothing; `close` comes after it."""
+        """Refuse a sink that cannot work, and change nothing; `close` comes after it."""
         self._sink.check(sender.target())
 
     def open(self, sender: Sender) -> None:
@@ -133,7 +133,7 @@ class Replayed:
     def add(self, ids: Iterable[str]) -> None:
         """Note letters as replayed, all of them or none; called when the epoch that they were part of is committed."""
         number = self._count()
-        self._values.put(f"replayed-{number}", b"".join(bytes.fromhex(each) for each in ids))
+        self._values.put(f"replayed-{number}", b"".join(bytes.fromhex(letter_id) for letter_id in ids))
         self._values.put("replayed", number + 1)
 
     def _count(self) -> int:
@@ -153,8 +153,8 @@ def pending(
     if done:
         import pyarrow as pa
 
-        known = stored.sparkSession.createDataFrame(pa.table({"id": done}))
-        chosen = chosen.join(known, "id", "left_anti").select(*stored.columns)
+        done_ids = stored.sparkSession.createDataFrame(pa.table({"id": done}))
+        chosen = chosen.join(done_ids, "id", "left_anti").select(*stored.columns)
     return chosen.dropDuplicates(["id"]).orderBy("epoch", "node", "id")
 
 
@@ -170,9 +170,9 @@ def read_file(spark: SparkSession, path: str) -> DataFrame:
     from penstock.spark.filesystem import Folder
     from penstock.spark.reader import absolute
 
-    place = absolute(path)
-    names = [name for name in Folder(spark, place).names() if not name.startswith(("_", "."))]
-    return spark.read.json(place, COLUMNS) if names else _none(spark)
+    folder = absolute(path)
+    names = [name for name in Folder(spark, folder).names() if not name.startswith(("_", "."))]
+    return spark.read.json(folder, COLUMNS) if names else _none(spark)
 
 
 def read_table(spark: SparkSession, table: str) -> DataFrame:

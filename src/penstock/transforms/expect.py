@@ -20,7 +20,7 @@ from penstock.spark.errors import located, translate
 from penstock.spark.errors.cause import faults
 from penstock.spark.observed import Observed
 from penstock.spark.operation import passing
-from penstock.transforms.base import ERROR, INPUT, Context, Transform
+from penstock.transforms.base import ERROR, INPUT, Transform, TransformContext
 from penstock.transforms.expectation import Action, ExpectOptions
 from penstock.transforms.failure import good_columns, input_of
 
@@ -51,7 +51,7 @@ class ExpectTransform(Transform):
         self._failing: dict[str, DataFrame] = {}
         self._node = ""
 
-    def apply(self, rows: DataFrame, context: Context) -> DataFrame:
+    def apply(self, rows: DataFrame, context: TransformContext) -> DataFrame:
         from pyspark.sql import functions as F  # as PySpark's users have it
 
         self._node, self._mark = context.name, uuid.uuid4().hex
@@ -99,10 +99,10 @@ class ExpectTransform(Transform):
     def failure(self, error: BaseException) -> PenstockError | None:
         match = next(
             (
-                found
+                row_match
                 for fault in faults(error)
                 if self._mark
-                and (found := re.search(rf"{self._mark} (.*?): (\{{.*\}})", fault.message, re.DOTALL))
+                and (row_match := re.search(rf"{self._mark} (.*?): (\{{.*\}})", fault.message, re.DOTALL))
             ),
             None,
         )
@@ -141,17 +141,17 @@ class ExpectTransform(Transform):
         from pyspark.sql import functions as F
         from pyspark.sql.types import BooleanType
 
-        text, place = self.options.expectations[name].condition, f"expectation '{name}' of {self._node}"
+        text, where = self.options.expectations[name].condition, f"expectation '{name}' of {self._node}"
         try:
             condition = F.expr(text)
             kind = rows.select("*", condition).schema[-1].dataType
         except PySparkException as error:
-            raise located(translate(error, sql=text, spark=rows.sparkSession), place) from None
+            raise located(translate(error, sql=text, spark=rows.sparkSession), where) from None
         if not isinstance(kind, BooleanType):
             raise ConfigError(
                 f"the condition is {kind.simpleString()}, and should be true or false",
                 code="EXPECTATION_TYPE",
-                where=place,
+                where=where,
                 hint="write a comparison, such as `amount > 0`",
             )
         met = F.coalesce(condition, F.lit(False))

@@ -1,4 +1,4 @@
-"""What users say that rows should be like: the options of `expect`."""
+"""What rows should be like: the options of `expect`."""
 
 from __future__ import annotations
 

@@ -27,11 +27,11 @@ def row_text(batch: pa.RecordBatch, row: int) -> str:
     """Return a row as JSON from which Spark's `from_json` reads the same values: exactly, with NULL written out and times in UTC."""
     import orjson
 
-    from penstock.transforms.json_columns.taken import Style, taken
+    from penstock.transforms.json_columns.encoding import EncodingStyle, encode_column
 
-    style = Style(micros=True)
+    style = EncodingStyle(micros=True)
     values = {
-        name: taken(column.slice(row, 1), style).values[0]
+        name: encode_column(column.slice(row, 1), style).values[0]
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
     }
     return orjson.dumps(values).decode()

@@ -1,4 +1,4 @@
-"""Rows that a transform could not take: how it marks them, and how they are told apart from the others.
+"""Rows that a transform could not take: how it marks them, and how they are split from the others.
 
 A frame in which rows have failed has the columns `_error` (why) and `_input` (the row as it came in, as JSON from which `parsed` gives
 the same values again). A failed row that has an operation is also the delete of what it was before.
@@ -6,30 +6,20 @@ the same values again). A failed row that has an operation is also the delete of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.data.operation import DELETE, INSERT, OPERATION
 from penstock.sinks.column import column
+from penstock.sinks.failed_row import ERROR, FORMAT, INPUT, NTZ_FORMAT
+from penstock.sinks.failed_row import input_of as input_of
 from penstock.spark.observed import Observed
-from penstock.transforms.base import ERROR, INPUT
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-FORMAT = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
-"""How times are written, for `to_json` and `from_json`: by default Spark cuts them off after the milliseconds."""
-NTZ_FORMAT = {"timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"}
 _FAILED = "failed"
-
-
-def input_of(names: Iterable[str]) -> Column:
-    """The columns of a row as JSON, exactly and with NULL written out: what stands in `_input`."""
-    from pyspark.sql import functions as F  # as PySpark's users have it
-
-    row = F.struct(*[column(name) for name in names])
-    return F.to_json(row, {"ignoreNullFields": "false", **FORMAT, **NTZ_FORMAT})
 
 
 def parsed(texts: Column, schema: StructType) -> Column:
@@ -51,15 +41,15 @@ def good_columns(rows: DataFrame, failed: Column, *, keys: Sequence[str]) -> lis
     deletes = column(OPERATION) != INSERT
     columns = []
     for name in rows.columns:
-        kept = F.when(~failed | deletes, column(name)) if name in keys else F.when(~failed, column(name))
-        columns.append((kept.when(deletes, DELETE) if name == OPERATION else kept).alias(name))
+        value = F.when(~failed | deletes, column(name)) if name in keys else F.when(~failed, column(name))
+        columns.append((value.when(deletes, DELETE) if name == OPERATION else value).alias(name))
     return columns
 
 
 class Split:
-    """The good and the failed rows of a frame, told apart while the good ones are written.
+    """The good and the failed rows of a frame, split while the good ones are written.
 
-    What is counted on the way says whether any row has failed, so an epoch without failures costs nothing more. When some have, `failed`
+    A count shows whether any row has failed, so an epoch without failures costs nothing more. When some have, `failed`
     gives a frame that computes them: a second time if the frame is `repeatable`, from what Spark has persisted otherwise. A transform that asks
     other systems is not repeatable: a row that failed may not fail again, and would be in neither part.
     """

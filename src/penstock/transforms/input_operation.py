@@ -49,15 +49,15 @@ def with_deletes(
     return together.take(order).combine_chunks().to_batches()[0]
 
 
-def shared_keys(keys: Sequence[str], taken: pa.Schema, given: Sequence[pa.Field]) -> tuple[str, ...]:
+def shared_keys(keys: Sequence[str], in_schema: pa.Schema, out_fields: Sequence[pa.Field]) -> tuple[str, ...]:
     """Return a key when rows have it before and behind a transform, in the same types; empty otherwise."""
-    types = {field.name: field.type for field in given}
-    same = all(name in taken.names and types.get(name) == taken.field(name).type for name in keys)
+    types = {field.name: field.type for field in out_fields}
+    same = all(name in in_schema.names and types.get(name) == in_schema.field(name).type for name in keys)
     return tuple(keys) if same else ()
 
 
-def with_operation_column(fields: list[pa.Field], taken: pa.Schema) -> list[pa.Field]:
+def with_operation_column(fields: list[pa.Field], in_schema: pa.Schema) -> list[pa.Field]:
     """Return the columns that leave a transform, with the operation behind them when that comes in."""
-    if OPERATION not in taken.names or OPERATION in (field.name for field in fields):
+    if OPERATION not in in_schema.names or OPERATION in (field.name for field in fields):
         return fields
     return [*fields, pa.field(OPERATION, pa.string())]

@@ -11,14 +11,13 @@ from penstock.data.operation import OPERATION
 from penstock.data.record_batch import conformed
 from penstock.data.schema import to_arrow_schema, to_ddl
 from penstock.errors import ConfigError, ConnectorError, DataError, PenstockError
-from penstock.options import Options, Owner, read_options
-from penstock.plugin import Context as PluginContext
-from penstock.plugin import TransformPlugin, TransientValues
+from penstock.options import Options, OptionsOwner, read_options
+from penstock.plugin import PluginContext, TransformPlugin, TransientValues
 from penstock.sinks.base import QueryStatus, Sink, Target
 from penstock.sinks.epoch_rows import EpochRows
 from penstock.sinks.retry import RetryPolicy, retry
 from penstock.sinks.side_sink import SideSink
-from penstock.transforms.base import Context, Transform
+from penstock.transforms.base import Transform, TransformContext
 from penstock.transforms.failed_rows import (
     TaskFailed,
     beside_failed,
@@ -26,7 +25,7 @@ from penstock.transforms.failed_rows import (
     shown_row,
     with_error_columns,
 )
-from penstock.transforms.transaction import Transaction
+from penstock.transforms.transaction import ValueTransaction
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,17 +36,17 @@ if TYPE_CHECKING:
     from penstock.transforms.base import OnError
 
 RETRY = RetryPolicy(seconds=120.0)
-"""For how long a batch is tried again when the plugin says that another system is away."""
+"""For how long a batch is tried again when the plugin reports that another system is away."""
 
 Attempt = Callable[[], AbstractContextManager[None]]
 """Takes back what is done inside when it raises."""
 
 _FAULTS = ("PLUGIN_BATCH", "DATA_UNKNOWN_COLUMN", "DATA_MISSING_COLUMN")
-"""Codes of errors that the plugin is to blame for, and no row."""
+"""Codes of errors that the plugin causes, and no row."""
 
 
 class PluginTransform(Transform):
-    """Leads a plugin through its life."""
+    """Calls a plugin through its life."""
 
     def __init__(
         self,
@@ -62,13 +61,13 @@ class PluginTransform(Transform):
         self._plugin_kind = kind
         self._name = name
         super().__init__({}, settings)
-        owner = Owner(f"the {name} transform", code="TRANSFORM_OPTION", syntax="{name}: {value}")
+        owner = OptionsOwner(f"the {name} transform", code="TRANSFORM_OPTION", syntax="{name}: {value}")
         self.options = read_options(kind.Options, options, owner=owner, settings=settings)
         self._side = {key: SideSink(sink, key) for key, sink in (side_sinks or {}).items()}
         self._plugin: TransformPlugin | None = None
         self._plugin_context: PluginContext | None = None
         self._target: Target | None = None
-        self._state: Transaction | None = None
+        self._state: ValueTransaction | None = None
         self._number: int | None = None
         self._last: EpochRows | None = None
         self._columns: pa.Schema | None = None
@@ -78,7 +77,11 @@ class PluginTransform(Transform):
     def kind(self) -> str:
         return self._name
 
-    def open(self, context: Context) -> None:
+    def check(self, context: TransformContext) -> None:
+        for side in self._side.values():
+            side.check(context.spark, name=context.name, settings=context.settings)
+
+    def open(self, context: TransformContext) -> None:
         self._end()
         self._is_open = True
 
@@ -89,18 +92,18 @@ class PluginTransform(Transform):
         for side in self._side.values():
             side.discard()
 
-    def apply(self, rows: DataFrame, context: Context) -> DataFrame:
+    def apply(self, rows: DataFrame, context: TransformContext) -> DataFrame:
         from pyspark.sql.pandas.types import to_arrow_schema as arrow_of_spark
 
-        taken = arrow_of_spark(rows.schema)
-        plugin, own = self._initialized(rows.schema, taken, context)
+        in_schema = arrow_of_spark(rows.schema)
+        plugin, own = self._initialized(rows.schema, in_schema, context)
         if self._columns is None:
-            self._columns = self._columns_of(plugin, taken)
+            self._columns = self._columns_of(plugin, in_schema)
         columns = self._columns
         marked = _with_errors(columns) if context.on_error != "fail" else columns
         work = _Batches(self._name, context.on_error, columns, marked)
         if not self._is_open:
-            # Only the plan is asked for, and nobody says when the plugin is needed no more.
+            # Only the plan is wanted, and no later call ends the plugin.
             self._end()
             return rows.sparkSession.createDataFrame([], _spark_schema(marked))
         if plugin.parallel:
@@ -144,11 +147,11 @@ class PluginTransform(Transform):
             plugin.terminate()
 
     def _initialized(
-        self, schema: StructType, taken: pa.Schema, context: Context
+        self, schema: StructType, in_schema: pa.Schema, context: TransformContext
     ) -> tuple[TransformPlugin, PluginContext]:
-        """The instance on the driver; it begins its life with the first rows, whose columns it is told."""
+        """The instance on the driver; it begins its life with the first rows, whose columns it gets."""
         if self._plugin is not None and self._plugin_context is not None:
-            if self._plugin_context.schema.equals(taken):
+            if self._plugin_context.schema.equals(in_schema):
                 return self._plugin, self._plugin_context
             # The columns are others than before: what the plugin prepared for the old ones does not fit.
             number = self._number
@@ -164,16 +167,16 @@ class PluginTransform(Transform):
             status=context.status,
             settings=context.settings,
         )
-        self._state = Transaction(context.state if context.state is not None else TransientValues())
+        self._state = ValueTransaction(context.state if context.state is not None else TransientValues())
         if self._number is not None:
             self._state.begin()
         self._plugin_context = PluginContext(
             query=context.query,
             name=context.name,
             mode="append",
-            schema=taken,
+            schema=in_schema,
             keys=context.keys,
-            operation=OPERATION if OPERATION in taken.names else None,
+            operation=OPERATION if OPERATION in in_schema.names else None,
             labels=dict(context.labels),
             current=lambda: self._number,
             memory=self._state,
@@ -184,15 +187,15 @@ class PluginTransform(Transform):
         plugin.initialize(self._plugin_context)
         return plugin, self._plugin_context
 
-    def _columns_of(self, plugin: TransformPlugin, taken: pa.Schema) -> pa.Schema:
+    def _columns_of(self, plugin: TransformPlugin, in_schema: pa.Schema) -> pa.Schema:
         """The columns that come out, in Spark's own Arrow types."""
         from pyspark.sql.pandas.types import to_arrow_schema as arrow_of_spark
 
         declared = plugin.schema
         if declared is None:
-            declared = self._tried(plugin, taken)
+            declared = self._tried(plugin, in_schema)
         columns = arrow_of_spark(_spark_schema(to_arrow_schema(declared)))
-        if OPERATION in taken.names and OPERATION not in columns.names:
+        if OPERATION in in_schema.names and OPERATION not in columns.names:
             raise ConfigError(
                 f"the rows that go into {self._name} have operations, and those that come out have none",
                 code="PLUGIN_OPERATION",
@@ -200,10 +203,10 @@ class PluginTransform(Transform):
             )
         return columns
 
-    def _tried(self, plugin: TransformPlugin, taken: pa.Schema) -> pa.Schema:
+    def _tried(self, plugin: TransformPlugin, in_schema: pa.Schema) -> pa.Schema:
         import pyarrow as pa
 
-        empty = pa.RecordBatch.from_pylist([], schema=taken)
+        empty = pa.RecordBatch.from_pylist([], schema=in_schema)
         try:
             with self._attempt(keep=False):
                 out = plugin.process_batch(empty)
@@ -211,14 +214,14 @@ class PluginTransform(Transform):
             raise
         except Exception as error:
             raise DataError(
-                f"the plugin {self._name} raised {_said(error)} for a batch without rows, which is to show its columns",
+                f"the plugin {self._name} raised {_described(error)} for a batch without rows, which is to show its columns",
                 code="PLUGIN_SCHEMA",
                 hint='take such a batch, or declare the columns: schema = "id BIGINT, name STRING"',
             ) from error
         if out is None:
-            return taken
+            return in_schema
         if not isinstance(out, pa.RecordBatch):
-            conformed(out, taken, where=f"the plugin {self._name}")
+            conformed(out, in_schema, where=f"the plugin {self._name}")
         return out.schema
 
     def _on_driver(
@@ -305,7 +308,7 @@ class _Batches:
             yield out
             return
         if batch.num_rows > 1:
-            # One half has the row to blame, or both have one.
+            # The row that the plugin refuses is in one half, or both have one.
             half = batch.num_rows // 2
             yield from self._of_batch(process, batch.slice(0, half), status)
             yield from self._of_batch(process, batch.slice(half), status)
@@ -325,13 +328,13 @@ class _Batches:
         return rows if self.marked is self.columns else beside_failed(rows, self.marked)
 
     def _failed(self, error: Exception, batch: pa.RecordBatch) -> pa.RecordBatch:
-        reason = error.message if isinstance(error, PenstockError) else _said(error)
+        reason = error.message if isinstance(error, PenstockError) else _described(error)
         return failed_rows(batch, {0: reason}, self.marked)
 
     def _refused(self, error: Exception, batch: pa.RecordBatch) -> DataError:
-        said = error.message if isinstance(error, PenstockError) else _said(error)
+        reason = error.message if isinstance(error, PenstockError) else _described(error)
         return DataError(
-            f"the plugin {self.name} cannot take a row: {said}; the row: {shown_row(batch, 0)}",
+            f"the plugin {self.name} cannot take a row: {reason}; the row: {shown_row(batch, 0)}",
             code=error.code if isinstance(error, DataError) else "PLUGIN_ROW",
             hint="on_error: drop or dead_letter lets the other rows pass",
         )
@@ -391,7 +394,7 @@ def _transient(error: Exception) -> str | None:
     return error.message if isinstance(error, ConnectorError) and error.retryable else None
 
 
-def _said(error: Exception) -> str:
+def _described(error: Exception) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ConnectorError, DataError, PenstockError
-from penstock.sinks.package import require_package
+from penstock.sinks.require import require_package
 
 if TYPE_CHECKING:
     import psycopg
@@ -43,7 +43,7 @@ class PostgresColumn:
     kind: str
     declared: str
     copied: str
-    """What COPY is told to write, with braces for the column."""
+    """The expression that COPY writes, with braces for the column."""
 
 
 class PostgresTable:
@@ -89,7 +89,7 @@ class PostgresTable:
         return [_column(name, str(row[0])) for (name, _, _), row in zip(described, names, strict=True) if row]
 
     def relation(self, *, parameters: bool = False) -> sql.Composable:
-        """What stands behind FROM, in a statement with parameters or without."""
+        """The text after FROM, in a statement with parameters or without."""
         from psycopg import sql
 
         if self._query is not None:
@@ -109,8 +109,8 @@ class PostgresTable:
 
         columns = self.columns_of(connection)
         if names is not None:
-            known = {column.name: column for column in columns}
-            columns = [known[name] for name in names]
+            by_name = {column.name: column for column in columns}
+            columns = [by_name[name] for name in names]
         values = sql.SQL(", ").join(
             sql.SQL(column.copied).format(sql.Identifier(column.name)) for column in columns
         )

@@ -26,7 +26,7 @@ class _Changes:
     """Whether nothing of what is below is there any more."""
 
 
-class Transaction:
+class ValueTransaction:
     """Values whose changes are written at its end; outside of one they are written at once."""
 
     def __init__(self, stored: KeyValues) -> None:
@@ -49,13 +49,13 @@ class Transaction:
         outer = self._levels
         own = _Changes()
         self._levels = [*outer, own]
-        is_kept = False
+        is_written = False
         try:
             yield
-            is_kept = keep
+            is_written = keep
         finally:
             self._levels = outer
-            if is_kept:
+            if is_written:
                 self._merge(own)
 
     def _merge(self, changes: _Changes) -> None:

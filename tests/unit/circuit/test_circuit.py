@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.circuit.circuit import Circuit, Owner
+from penstock.circuit.circuit import Circuit, VertexOwner
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.tick import Tick
 from penstock.errors import DataError, StateError
@@ -158,15 +158,15 @@ def test_what_several_own_goes_with_the_last_of_them() -> None:
     (a,) = chain(circuit, Entry())
     shared = circuit.add(Select([0]), (a,), TYPES)
     one, other = (circuit.add(Select([0]), (shared,), TYPES) for _ in range(2))
-    circuit.own([a], Owner("source", "s"))
+    circuit.own([a], VertexOwner("source", "s"))
     until = frozenset({a})
     for name, vertex_id in (("one", one), ("other", other)):
         needed = circuit.reachable(vertex_id, until=until)
         assert sorted(needed) == sorted([shared, vertex_id])
-        circuit.own(needed, Owner("view", name))
-    assert circuit.disown(Owner("view", "one")) == [one]
+        circuit.own(needed, VertexOwner("view", name))
+    assert circuit.disown(VertexOwner("view", "one")) == [one]
     assert set(circuit.vertices) == {a, shared, other}
-    assert sorted(circuit.disown(Owner("view", "other"))) == [shared, other]
+    assert sorted(circuit.disown(VertexOwner("view", "other"))) == [shared, other]
     assert set(circuit.vertices) == {a}
 
 
@@ -181,13 +181,13 @@ def test_a_place_that_is_read_is_not_removed() -> None:
 def test_an_error_names_all_who_use_the_operator() -> None:
     circuit = Circuit()
     _, failing = chain(circuit, Entry(), Entry([1]))
-    circuit.own([failing], Owner("view", "a"))
+    circuit.own([failing], VertexOwner("view", "a"))
     with pytest.raises(DataError) as alone:
         circuit.step({0: rows(1)}, TICK)
     assert alone.value.where == "view 'a', entry"
     circuit.vertices[failing].operator = Entry([1])
-    circuit.own([failing], Owner("view", "b"))
-    circuit.own([failing], Owner("view", "c"))
+    circuit.own([failing], VertexOwner("view", "b"))
+    circuit.own([failing], VertexOwner("view", "c"))
     with pytest.raises(DataError) as together:
         circuit.step({0: rows(1)}, TICK)
     assert together.value.where == "views 'a', 'b' and 'c', entry"

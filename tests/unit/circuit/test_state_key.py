@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from penstock.circuit.state_key import Meaning, Names, StateKey, source_digest, view_digest
+from penstock.circuit.state_key import Meaning, StateKey, StateNames, source_digest, view_digest
 from penstock.plan import node as plan
 from penstock.plan.node import Field
 
@@ -23,7 +23,7 @@ def totals(below: plan.Node) -> plan.Aggregate:
 
 def test_a_name_is_part_of_the_format() -> None:
     """Changing it makes saved states unreadable: it needs a new version of the format."""
-    key = Names({"orders": ORDERS}).key(Meaning(totals(scan())), "groups")
+    key = StateNames({"orders": ORDERS}).key(Meaning(totals(scan())), "groups")
     assert str(key) == "16baff27ae8cda6c165ce1ce44c20cc0.groups"
 
 
@@ -32,7 +32,7 @@ def test_a_name_is_the_same_in_another_process() -> None:
         "from penstock.circuit.state_key import *; from penstock.plan import node as plan;"
         "f = (plan.Field('k', 'bigint'), plan.Field('v', 'bigint', False));"
         "s = plan.Scan(f, 'orders', (0, 1));"
-        "n = Names({'orders': source_digest('orders', f, (0,))});"
+        "n = StateNames({'orders': source_digest('orders', f, (0,))});"
         "print(n.key(Meaning(plan.TopK(f, s, (), (plan.SortKey(1),), 3), (1, 0)), 'rows'))"
     )
     printed = {
@@ -45,14 +45,14 @@ def test_a_name_is_the_same_in_another_process() -> None:
         ).stdout
         for seed in ("1", "2")
     }
-    here = Names({"orders": ORDERS}).key(
+    here = StateNames({"orders": ORDERS}).key(
         Meaning(plan.TopK(FIELDS, scan(), (), (plan.SortKey(1),), 3), (1, 0)), "rows"
     )
     assert printed == {f"{here}\n"}
 
 
 def test_what_means_something_else_has_another_name() -> None:
-    names = Names({"orders": ORDERS, "other": source_digest("other", FIELDS, (0,))})
+    names = StateNames({"orders": ORDERS, "other": source_digest("other", FIELDS, (0,))})
     meanings = [
         Meaning(scan()),
         Meaning(scan(columns=(1, 0))),
@@ -77,14 +77,14 @@ def test_a_source_with_other_columns_is_another_one() -> None:
 
 
 def test_a_view_is_its_plan_whatever_its_name() -> None:
-    names = Names({"orders": ORDERS})
+    names = StateNames({"orders": ORDERS})
     one, other = (plan.View(name, "", totals(scan())) for name in ("a", "b"))
     assert view_digest(names, one) == view_digest(names, other)
     changed = plan.View("a", "", totals(totals(scan())))
     assert view_digest(names, changed) != view_digest(names, one)
     # What reads the view has another name, too, when the view is another one.
     behind = [
-        Names({"orders": ORDERS, "a": view_digest(names, view)}).node(totals(scan("a")))
+        StateNames({"orders": ORDERS, "a": view_digest(names, view)}).node(totals(scan("a")))
         for view in (one, changed)
     ]
     assert behind[0] != behind[1]

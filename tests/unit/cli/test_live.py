@@ -16,7 +16,7 @@ from penstock.pipeline import record
 from penstock.pipeline.group import NodeEpoch
 from penstock.pipeline.load import check_text
 from penstock.streaming.listener import QueryProgressEvent
-from penstock.streaming.progress import Progress, SourceProgress
+from penstock.streaming.progress import QueryProgress, SourceProgress
 from screen import screen
 
 PIPELINE = """
@@ -69,7 +69,7 @@ class Run:
     def read(self, query: str, *sources: tuple[int, int | None]) -> None:
         reports = tuple(SourceProgress("", rows, lag=lag) for rows, lag in sources)
         rows = sum(report.input_rows for report in reports)
-        progress = Progress("", 3, rows, rows, 10, "", sources=reports)
+        progress = QueryProgress("", 3, rows, rows, 10, "", sources=reports)
         self.table.on_query_progress(QueryProgressEvent("id", query, progress))
 
 

@@ -15,7 +15,7 @@ import yaml
 from penstock.cli.plugin_package import KINDS, create
 from penstock.errors import ConfigError
 from penstock.functions.plugin import installed_functions
-from penstock.options import Owner, read_options
+from penstock.options import OptionsOwner, read_options
 from penstock.pipeline.nodes import SINK_NODES, SOURCE_NODES, TRANSFORM_NODES
 from penstock.pipeline.plugin import node_model
 from penstock.pipeline.plugin_options import PluginNode
@@ -66,7 +66,7 @@ def test_a_package_passes_its_tests(tmp_path: Path, kind: str, monkeypatch: pyte
             if fields["type"] not in BUILT_IN[node_kind].builtin:
                 model = node_model(node_kind, fields["type"], fields)
                 assert issubclass(model, PluginNode)
-                read_options(model, fields, owner=Owner("the node"))
+                read_options(model, fields, owner=OptionsOwner("the node"))
                 nodes += 1
     assert nodes == (kind not in ("function", "preprocessor"))
     done = subprocess.run(

@@ -7,7 +7,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from penstock.cli.backslash import interpret
-from penstock.cli.complete import Names, candidates, relations
+from penstock.cli.complete import CompletionNames, candidates, relations
 from penstock.cli.output import Format, Written
 from penstock.cli.prompt import is_finished, make_prompt
 from penstock.cli.script import Printing, summary
@@ -15,7 +15,7 @@ from penstock.errors import ConfigError
 from penstock.sql.lexer import significant
 
 COLUMNS = {"orders": ("id", "amount", "at"), "'c.csv'": ("name",)}
-NAMES = Names(
+NAMES = CompletionNames(
     tables=("orders", "stores", "lake.items"), functions=("abs", "avg"), columns=lambda n: COLUMNS.get(n, ())
 )
 

@@ -12,7 +12,9 @@ from penstock import config
 from penstock.backend import Backend, Job, JobState, Lease, Owner, open_backend
 from penstock.backend.job_values import JobValues
 from penstock.cli.main import main
-from penstock.transforms.base import Context
+from penstock.pipeline.outside import OUTSIDE, Note, note_resources, notes
+from penstock.sources.base import ExternalResource
+from penstock.transforms.base import TransformContext
 from penstock.transforms.dynamic_table.memory import MemoryTable
 
 
@@ -161,7 +163,6 @@ def pipeline(backend: Backend, tmp_path: Path) -> Path:
         "pipeline": "shop.yaml",
         "folder": str(folder),
         "sources": ["files", "clicks", "table", "live", "lake", "ticks"],
-        "outside": {"table": "replication slot penstock_shop_table"},
         "dead_letters": {"parse": str(letters), "ask": None},
     }
     lease = backend.leases.acquire("shop", Owner("elsewhere", 4711), ttl_ms=60_000)
@@ -169,6 +170,15 @@ def pipeline(backend: Backend, tmp_path: Path) -> Path:
     backend.jobs.record(Job("shop", kind="pipeline", checkpoint=checkpoint, definition=definition), lease)
     backend.state.put("shop", "replayed", 0, namespace="replay")
     backend.state.put("shop", "table/boundary", 1, namespace="sources")
+    made = [
+        Note(
+            node, ExternalResource(f"replication slot penstock_shop_{node}", "postgres_cdc", "db:5432/s", {})
+        )
+        for node in ("table", "gone")
+    ]
+    values = JobValues(backend, "shop", OUTSIDE)
+    note_resources(values, made, everywhere=made)
+    note_resources(values, made[:1], everywhere=made[:1])
     end(backend, lease)
     return folder
 
@@ -185,6 +195,7 @@ def test_how_far_the_sources_of_a_pipeline_were_read(
         "live": "not read yet",
         "lake": "snapshot 7, 2 files of it",
         "ticks": "30",
+        "gone": "not any more, and the replication slot penstock_shop_gone at db:5432/s is still there",
     }
 
 
@@ -199,15 +210,64 @@ def test_a_pipeline_is_reset_with_its_views(
     assert main(["state", "reset", "shop", "--yes"]) == 0
     out, err = capsys.readouterr()
     assert f"'shop' is reset: {pipeline}, 0 epochs and 1 value deleted" in out
-    assert "warning: the replication slot penstock_shop_table of 'table' may still be there: no file" in err
+    for node in ("table", "gone"):
+        slot = f"replication slot penstock_shop_{node} at db:5432/s of '{node}'"
+        assert f"warning: the {slot} may still be there: no file" in err
+    assert "PENSTOCK_POSTGRES_URL, set to its address, is the way in" in err
     assert not pipeline.exists()
     # Letters that were replayed stay known as long as there are letters.
     assert (pipeline.parent / "dead-letters" / "parse").is_dir()
-    assert backend.state.items("shop").keys() == {("replay", "replayed")}
+    # So does what could not be removed.
+    kept = {(OUTSIDE, f"replication slot penstock_shop_{node}") for node in ("table", "gone")}
+    assert backend.state.items("shop").keys() == {("replay", "replayed"), *kept}
     assert main(["state", "reset", "shop", "--yes", "--dead-letters"]) == 0
     assert "the dead letters of 'ask' are in a place of your own" in capsys.readouterr().err
     assert not (pipeline.parent / "dead-letters" / "parse").exists()
-    assert backend.state.items("shop") == {}
+    assert backend.state.items("shop").keys() == kept
+
+
+@pytest.mark.parametrize(
+    ("source", "words", "hint"),
+    [
+        ("table", "'table' was a source of 'shop' at its last start", "penstock state reset shop"),
+        ("gon", "the source 'gon' of 'shop' has left nothing", "did you mean 'gone'?"),
+        ("GONE", "penstock_shop_gone at db:5432/s of 'gone' cannot be removed: no file", "PENSTOCK_POSTGRES_URL"),
+    ],
+)  # fmt: skip
+def test_what_one_source_has_left(
+    pipeline: Path, source: str, words: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["state", "reset", "shop", "--source", source, "--yes"]) in (1, 2)
+    said = capsys.readouterr().err
+    assert words in said
+    assert hint in said
+    assert pipeline.is_dir()
+
+
+def test_what_another_pipeline_goes_on_from_is_not_removed(
+    backend: Backend, pipeline: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = [
+        Note("x", ExternalResource("replication slot penstock_shop_gone", "postgres_cdc", "db:5432/s", {}))
+    ]
+    lease = backend.leases.acquire("other", Owner("elsewhere", 4711), ttl_ms=60_000)
+    backend.jobs.record(Job("other", kind="pipeline", definition={"group": ""}), lease)
+    note_resources(JobValues(backend, "other", OUTSIDE), made, everywhere=made)
+    assert main(["state", "reset", "shop", "--source", "gone", "--yes"]) == 2
+    assert "has left nothing that is not used" in capsys.readouterr().err
+    assert main(["state", "reset", "shop", "--yes"]) == 0
+    said = capsys.readouterr().err
+    assert "penstock_shop_table" in said
+    assert "penstock_shop_gone" not in said
+    assert [note.node for note in notes(backend, "shop")] == ["table"]
+    assert [note.node for note in notes(backend, "other")] == ["x"]
+
+
+def test_nothing_of_another_system_is_removed_unasked(
+    pipeline: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["state", "reset", "shop", "--source", "gone"]) == 2
+    assert "penstock state reset shop --source gone --yes" in capsys.readouterr().err
 
 
 def test_resetting_a_pipeline_deletes_all_that_its_group_keeps(
@@ -275,19 +335,28 @@ def test_a_dynamic_table_is_edited_while_its_pipeline_runs(
 
     table = MemoryTable("VIP", value_type="int64")
     values = JobValues(backend, "shop", "sink", lease).within("VIP")
-    table.open(Context(None, "q", "VIP", None, state=values), None)  # type: ignore[arg-type]
+    table.open(TransformContext(None, "q", "VIP", None, state=values), None)  # type: ignore[arg-type]
     assert main(["state", "edit", "shop", "vip", "-a", "7", "-a", "12", "-a", "5"]) == 0
     assert main(["state", "edit", "shop", "VIP", "--remove", "12"]) == 0
+    capsys.readouterr()
+    assert main(["state", "edit", "shop", "VIP"]) == 0
+    said = capsys.readouterr()
+    assert (said.out.split(), said.err) == (
+        [],
+        "'VIP' has no values yet\n2 edits of 'VIP' wait for the next epoch\n",
+    )
     table.update(1, None)
-    assert sorted(table.members.whole().to_pylist()) == [5, 7]
+    assert sorted(table.members.values().to_pylist()) == [5, 7]
     capsys.readouterr()
     assert main(["state", "edit", "shop", "vip", "--output", "json"]) == 0
-    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [{"value": 5}, {"value": 7}]
+    said = capsys.readouterr()
+    assert [json.loads(line) for line in said.out.splitlines()] == [{"value": 5}, {"value": 7}]
+    assert said.err == ""
 
     assert main(["state", "edit", "shop", "vip", "--add", "seven"]) == 1
     assert "holds values of the type bigint" in capsys.readouterr().err
     assert main(["state", "edit", "shop", "orders", "--add", "7"]) == 2
     assert "'shop' has no dynamic table 'orders'" in capsys.readouterr().err
     table.update(2, None)
-    assert sorted(table.members.whole().to_pylist()) == [5, 7]
+    assert sorted(table.members.values().to_pylist()) == [5, 7]
     end(backend, lease)

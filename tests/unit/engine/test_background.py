@@ -13,7 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.engine import registration, tick
-from penstock.engine.graph import Fed, Graph
+from penstock.engine.graph import FedBatch, Graph
 from penstock.engine.registration import Prepared, install
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Column, Literal
@@ -136,9 +136,9 @@ def test_without_run_a_failed_step_forgets_what_was_fed(flow: ps.IncrementalFlow
     assert ids(flow) == [1]
 
 
-def _broken(monkeypatch: pytest.MonkeyPatch, when: Callable[[list[Fed]], bool]) -> None:
+def _broken(monkeypatch: pytest.MonkeyPatch, when: Callable[[list[FedBatch]], bool]) -> None:
 
-    def run_tick(graph: Graph, fed: list[Fed], micros: int, journal: tick.Journal) -> Any:
+    def run_tick(graph: Graph, fed: list[FedBatch], micros: int, journal: tick.Journal) -> Any:
         if when(fed):
             raise ps.ConnectorError("Spark is away", code="CONNECTOR_TEST")
         return tick.run_tick(graph, fed, micros, journal)
@@ -194,7 +194,7 @@ def test_rows_behind_an_error_in_the_middle_go_on_waiting(
 def test_a_tick_that_fails_without_rows_rejects_nothing(
     flow: ps.IncrementalFlow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run_tick(graph: Graph, fed: list[Fed], micros: int, journal: tick.Journal) -> Any:
+    def run_tick(graph: Graph, fed: list[FedBatch], micros: int, journal: tick.Journal) -> Any:
         raise ps.DataError("the time itself divides by zero", code="DATA_TEST")
 
     with monkeypatch.context() as patch:

@@ -14,7 +14,7 @@ from penstock.functions.scalars.hashes import MURMUR, XXHASH, Algorithm, hashed
 from seed import SEED
 from twin import json_text
 
-RULES = convert.Rules(Leniency(), True, 17, lambda text: None)
+RULES = convert.JsonRules(Leniency(), True, 17, lambda text: None)
 PATHS = ["$", "$.a", "$.b.c", "$.a[0]", "$.a[*]", "$.a[*].b", "$.a[*][*]", "$[*]", "$['x y']", "$.a[*][0][*]"]
 KINDS = [
     "struct<a:int,b:string,c:array<int>,d:struct<a:double,b:decimal(10,2)>>",
@@ -43,7 +43,7 @@ def test_a_tree_and_its_tokens_give_the_same() -> None:
             converted = convert.from_tree(kind, RULES)(value)
         except convert.Bad:
             continue
-        assert repr(convert._root(kind, RULES)(text)) == repr(convert.Record(converted)), text
+        assert repr(convert._root(kind, RULES)(text)) == repr(convert.ConvertedRecord(converted)), text
     assert asked > 500
 
 
@@ -68,10 +68,10 @@ def test_hashes_of_slices_and_of_nothing(algorithm: Algorithm) -> None:
 
 def test_moments_are_read_by_a_format_or_are_seconds() -> None:
     moments = {"2024": 7, "old": None}
-    rules = convert.Rules(Leniency(), partial=True, java=17, date=lambda text: None, moment=moments.get)
+    rules = convert.JsonRules(Leniency(), partial=True, java=17, date=lambda text: None, moment=moments.get)
     converted = convert.converter("struct<a:timestamp,b:int>", rules)
-    assert converted('{"a": "2024", "b": 1}') == convert.Record({"a": 7, "b": 1})
-    assert converted('{"a": -3}') == convert.Record({"a": -3_000_000, "b": None})
+    assert converted('{"a": "2024", "b": 1}') == convert.ConvertedRecord({"a": 7, "b": 1})
+    assert converted('{"a": -3}') == convert.ConvertedRecord({"a": -3_000_000, "b": None})
     assert converted('{"a": "old", "b": 1}').value == {"a": None, "b": 1}
     assert converted('{"a": 1.5}').bad is not None
     with pytest.raises(BeyondKernel):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock.pipeline.evaluator import Evaluator
-from penstock.pipeline.relation import Relation
+from penstock.pipeline.evaluator import EpochFrames, Evaluator
+from penstock.pipeline.node_output import NodeOutput
 from penstock.pipeline.step import Step
 
 
@@ -39,7 +39,7 @@ class Plain(Step):
     closed: int = 0
     seen: list[Mapping[str, Any]] = field(default_factory=list)
 
-    def relations(self) -> Mapping[str, Relation]:
+    def outputs(self) -> Mapping[str, NodeOutput]:
         raise AssertionError("only planning asks")
 
     def evaluate(self, epoch: int, frames: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -100,3 +100,57 @@ def test_all_steps_are_closed_and_the_first_error_is_raised() -> None:
     with pytest.raises(ValueError, match="cannot close"):
         Evaluator(steps, read=[]).close()
     assert [step.closed for step in steps] == [1, 1]
+
+
+@dataclass
+class Telling(Plain):
+    """Leaves rows out."""
+
+    told: Frame | None = None
+
+    def separated(self, frames: Mapping[str, Any], fixed: Any) -> Any:
+        return self.told
+
+
+def test_what_was_given_before_stays_but_behind_a_step_that_leaves_rows_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Halves:
+        """What the evaluator uses of a split."""
+
+        def __init__(self, frame: Frame) -> None:
+            self.good = Frame()
+
+        def release(self) -> None:
+            pass
+
+    monkeypatch.setattr("penstock.pipeline.evaluator.Split", Halves)
+    above, beside, below = Plain(("a",), ("s",)), Plain(("b",), ("a",)), Plain(("d",), ("c",))
+    telling = Telling(("c",), ("a",))
+    telling.separates = "a"
+    evaluator = Evaluator([above, beside, telling, below], read=["b", "d"])
+    assert evaluator.may_separate
+    source = Frame()
+    first = evaluator.evaluate(0, {"s": source})  # type: ignore[dict-item]
+    again = evaluator.evaluate(0, {"s": source}, separates=True, before=first)  # type: ignore[dict-item]
+    assert again.splits == {}
+    assert again.frames == first.frames
+    assert [len(step.seen) for step in (above, beside, telling, below)] == [1, 1, 1, 1]
+    telling.told = Frame()
+    told = evaluator.evaluate(0, {"s": source}, separates=True, before=first)  # type: ignore[dict-item]
+    assert told.splits.keys() == {"c"}
+    assert [len(step.seen) for step in (above, beside, telling, below)] == [1, 1, 2, 2]
+    assert telling.seen[1]["a"] is told.splits["c"].good
+    assert told.frames["b"] is first.frames["b"]
+    for frames in (told, again, first):
+        frames.release()
+
+
+def test_a_result_of_the_caller_has_what_was_given_before_an_error() -> None:
+    evaluator = Evaluator([Plain(("a",), ("s",)), Plain(("b",), ("a",), fails=True)], read=["a", "b"])
+    result = EpochFrames()
+    with pytest.raises(ValueError, match="no"):
+        evaluator.evaluate(0, {"s": Frame()}, result=result)  # type: ignore[dict-item]
+    assert result.outputs.keys() == {"a"}
+    assert [frame.persists for frame in result.persisted] == [1]  # type: ignore[attr-defined]
+    result.release()

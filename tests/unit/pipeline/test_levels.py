@@ -42,6 +42,14 @@ def test_sql_over_nothing_but_views_is_a_view() -> None:
     assert (level["last"], views) == (1, {"totals", "last"})
 
 
+def test_sql_that_leaves_rows_out_is_no_view() -> None:
+    level, views = _levels("""
+  totals: {type: view, sql: "SELECT value % 2 AS k, count(*) AS n FROM orders GROUP BY 1", primary_key: k}
+  last: {type: sql, sql: SELECT k / n AS q FROM totals, on_error: drop}
+""")
+    assert (level["last"], views) == (1, {"totals"})
+
+
 def test_a_view_behind_a_transform_of_a_view_is_a_flow_of_its_own() -> None:
     level, views = _levels("""
   totals: {type: view, sql: "SELECT value % 2 AS k, count(*) AS n FROM orders GROUP BY 1", primary_key: k}

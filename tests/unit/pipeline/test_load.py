@@ -275,6 +275,52 @@ def test_a_keyed_sink_needs_a_key() -> None:
     assert problems(text.replace("table: t", "table: t, primary_key: value")) == []
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        '{type: postgres, url: "${NOWHERE}", table: t}',
+        '{type: "${NOWHERE}"}',
+        '{type: kafka, topic: t, data_format: "${NOWHERE}", bootstrap_servers: b}',
+        '{type: kafka, topic: t, batch_size: "1${NOWHERE}", bootstrap_servers: b}',
+    ],
+)
+def test_a_variable_without_a_value_is_one_mistake(source: str) -> None:
+    text = f"sources: {{a: {source}}}\nsinks: {{out: {{type: print, from: a}}}}\n"
+    problem = only(text)
+    assert problem.text == "the variable NOWHERE is not set"
+    assert at(problem) == (1, text.index("${") + 1)
+
+
+def test_a_misspelt_field_that_must_be_there_is_suggested_first() -> None:
+    text = "sources: {a: {type: rate}}\nsinks: {out: {type: print, form: a}}\n"
+    missing, misspelt = problems(text)
+    assert missing.text == "the sink 'out' needs 'from'"
+    assert misspelt.hint.startswith("did you mean 'from'? Known fields: format, from, ")
+
+
+@pytest.mark.parametrize("type_", ["view, primary_key: value", "sql", "dynamic_table"])
+@pytest.mark.parametrize(
+    ("query", "written", "hint"),
+    [
+        ("SELECT value FROM ordrs", "ordrs", "did you mean 'orders'?"),
+        ("SELECT value FROM orders JOIN ordrs USING (value)", "ordrs", "did you mean 'orders'?"),
+        ("SELECT value FROM raw.tiks", "raw.tiks", "did you mean 'raw.ticks'?"),
+        ("SELECT value FROM out", "out", "nodes that can be read"),
+    ],
+)
+def test_a_misspelt_node_in_a_query_is_one_mistake(type_: str, query: str, written: str, hint: str) -> None:
+    text = f"""\
+sources: {{orders: {{type: rate}}, raw.ticks: {{type: rate}}}}
+transforms: {{totals: {{type: {type_}, sql: "{query}"}}}}
+sinks: {{out: {{type: print, from: orders}}}}
+"""
+    problem = only(text)
+    assert problem.code == "PIPELINE_UNKNOWN_NODE"
+    assert f"the transform 'totals' reads '{written}'" in problem.text
+    assert hint in problem.hint
+    assert at(problem) == (2, text.splitlines()[1].index(written) + 1)
+
+
 def test_tables_of_catalogs_and_files_are_no_nodes() -> None:
     text = """\
 sources: {orders: {type: rate}}
@@ -337,7 +383,7 @@ def test_no_sink_takes_what_stands_beside_the_rows_of_others(read: str) -> None:
 @pytest.mark.parametrize(
     ("node", "words", "hint"),
     [
-        ("type: sql, sql: SELECT * FROM orders, on_error: drop", "has no field 'on_error'", "put an expect before it"),
+        ("type: sql, sql: SELECT * FROM orders UNION ALL SELECT * FROM more, on_error: drop", "tells only rows of one node apart", "unite the rows"),
         ("type: view, sql: SELECT * FROM orders, dead_letter: {path: x}", "has no field 'dead_letter'", "put an expect before it"),
         ("type: dedup, from: orders, by: value, on_error: drop", "has no field 'on_error'", "put an expect before it"),
         ("type: lookup, backend: file, path: c.csv, on_error: drop", "on_error has no use without `from`", "`from: NODE`"),
@@ -346,8 +392,30 @@ def test_no_sink_takes_what_stands_beside_the_rows_of_others(read: str) -> None:
     ],
 )  # fmt: skip
 def test_rows_that_fail_are_told_apart_where_they_come_one_by_one(node: str, words: str, hint: str) -> None:
-    found = problems(BESIDE.replace("NODE", node).replace("READ", "orders"))
+    beside = BESIDE.replace("rate}}\n", "rate}, more: {type: rate}}\n", 1)
+    found = problems(beside.replace("NODE", node).replace("READ", "orders"))
     assert [hint in problem.hint for problem in found if words in problem.text] == [True], found
+
+
+@pytest.mark.parametrize(
+    ("sink", "words"),
+    [
+        ("type: postgres, table: t, primary_key: value, on_error: drop", None),
+        ("type: postgres_aggregate, landing_table: l, agg_table: a, primary_key: value, aggregates: {n: {from: value, fn: sum}}, on_error: drop", None),
+        ("type: clickhouse, table: t, url: 'http://c:8123', on_error: dead_letter, dead_letter: {path: x}", None),
+        ("type: kafka, topic: t, bootstrap_servers: 'b:1', on_error: drop", None),
+        ("type: kafka, topic: t, bootstrap_servers: 'b:1', exactly_once: false, on_error: drop", "on_error needs transactions"),
+        ("type: webhook, url: 'http://h', on_error: drop", None),
+        ("type: file, path: x, on_error: drop", "has no field 'on_error'"),
+        ("type: iceberg, table: lake.t, on_error: drop", "has no field 'on_error'"),
+        ("type: print, on_error: drop", "has no field 'on_error'"),
+    ],
+)  # fmt: skip
+def test_sinks_that_leave_out_what_their_systems_refuse(sink: str, words: str | None) -> None:
+    text = f"sources: {{orders: {{type: rate}}}}\nsinks: {{out: {{from: orders, {sink}}}}}\n"
+    found = [problem.text for problem in problems(text) if "on_error" in problem.text]
+    assert len(found) == (0 if words is None else 1), found
+    assert words is None or words in found[0]
 
 
 def test_a_number_is_the_text_that_was_written_where_a_text_is_meant() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import penstock as ps
 from penstock import config
-from penstock.options import Owner, read_options
+from penstock.options import OptionsOwner, read_options
 from penstock.pipeline.plugin import node_model, type_names
 from penstock.pipeline.sinks.plugin import PluginSinkNode
 from penstock.pipeline.sources.plugin import PluginSourceNode
@@ -86,7 +86,9 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def _node(kind: Kind, **fields: Any) -> Any:
     written = {key.rstrip("_"): value for key, value in fields.items()}
-    return read_options(node_model(kind, written["type"], written), written, owner=Owner(f"the {kind}"))
+    return read_options(
+        node_model(kind, written["type"], written), written, owner=OptionsOwner(f"the {kind}")
+    )
 
 
 def test_a_source() -> None:

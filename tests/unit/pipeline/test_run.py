@@ -1,18 +1,18 @@
-"""What a pipeline that runs hears of its queries."""
+"""What a pipeline that runs takes from the progress of its queries."""
 
 from __future__ import annotations
 
-from penstock.pipeline.run import _Reader
+from penstock.pipeline.run import _ProgressListener
 from penstock.streaming.listener import QueryProgressEvent
-from penstock.streaming.progress import Progress, SourceProgress
+from penstock.streaming.progress import QueryProgress, SourceProgress
 
 
 def test_only_its_own_queries_count() -> None:
     follows: list[tuple[str, int]] = []
-    reader = _Reader(lambda query, place: follows.append((query, place)))
-    reader.names.add("shop")
+    listener = _ProgressListener(lambda query, index: follows.append((query, index)))
+    listener.names.add("shop")
     source = SourceProgress("", 5, {"phase": "snapshot"}, {"phase": "following"})
-    progress = Progress("", 0, 5, 5, 1, "", sources=(source,))
+    progress = QueryProgress("", 0, 5, 5, 1, "", sources=(source,))
     for name in ("shop", "another"):
-        reader.on_query_progress(QueryProgressEvent("id", name, progress))
-    assert (reader.rows, follows) == (5, [("shop", 0)])
+        listener.on_query_progress(QueryProgressEvent("id", name, progress))
+    assert (listener.rows, follows) == (5, [("shop", 0)])

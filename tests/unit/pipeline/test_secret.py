@@ -13,7 +13,7 @@ import pytest
 from penstock.config import Settings
 from penstock.errors import ConfigError
 from penstock.pipeline import preprocess
-from penstock.pipeline.dead_letter import Place
+from penstock.pipeline.dead_letter import LetterStore
 from penstock.pipeline.echo import echo
 from penstock.pipeline.load import Checked, check_text
 from penstock.pipeline.node import DeadLetter
@@ -54,11 +54,11 @@ def test_a_malformed_address_in_the_settings_is_refused_without_its_password(tmp
     settings = Settings(home=tmp_path, postgres_url=MALFORMED)
     lookup = LookupOptions.model_validate({"backend": "postgres", "table": "t"})
     table = DynamicTableNode.model_validate({"type": "dynamic_table", "backend": "Postgres", "table": "t"})
-    letters = Place(DeadLetter.model_validate({"type": "postgres", "table": "t"}), "", settings)
+    store = LetterStore(DeadLetter.model_validate({"type": "postgres", "table": "t"}), "", settings)
     for ask in (
         lambda: postgres_url(lookup, settings),
         lambda: table.dynamic_table(settings, name="d"),
-        letters.letters,
+        store.letters,
     ):
         with pytest.raises(ConfigError, match="not an address of PostgreSQL") as caught:
             ask()

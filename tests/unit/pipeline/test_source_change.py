@@ -40,21 +40,21 @@ def test_the_same_sources_are_no_change(checkpoint: Path) -> None:
 def test_sources_come_and_go_and_read_something_else(checkpoint: Path) -> None:
     stores, moved = ("stores", "rate as stores"), ("moved", "rate as moved")
     elsewhere = {"moved": "the group 'p/moved'"}
-    found = source_changes(checkpoint, [ORDERS, stores, moved], {"orders": "another table"}, elsewhere)
-    assert found.changes == (
+    changes = source_changes(checkpoint, [ORDERS, stores, moved], {"orders": "another table"}, elsewhere)
+    assert changes.changes == (
         SourceChange("orders", "changed", "another table"),
         SourceChange("stores", "new"),
         SourceChange("moved", "new", "it was read in the group 'p/moved'"),
         SourceChange("clicks", "dropped"),
     )
-    assert [one.loses_place for one in found.changes] == [True, False, True, True]
-    assert (found.kept, found.obstacle) == ((), "")
+    assert [change.loses_offset for change in changes.changes] == [True, False, True, True]
+    assert (changes.continuing, changes.obstacle) == ((), "")
 
 
 def test_other_words_of_spark_are_a_change(checkpoint: Path) -> None:
-    found = source_changes(checkpoint, [("orders", "kafka topic c as orders"), CLICKS], {}, {})
-    assert [one.node for one in found.changes] == ["orders"]
-    assert found.kept == (CLICKS[1],)
+    changes = source_changes(checkpoint, [("orders", "kafka topic c as orders"), CLICKS], {}, {})
+    assert [change.node for change in changes.changes] == ["orders"]
+    assert changes.continuing == (CLICKS[1],)
 
 
 def test_an_epoch_that_is_not_done_is_in_the_way(checkpoint: Path) -> None:

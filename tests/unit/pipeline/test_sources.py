@@ -248,7 +248,7 @@ LIVE = {"type": "kafka", "topic": "t", "schema": {"id": "int64"}}
 def test_a_history_and_then_what_is_live() -> None:
     node = HybridNode.model_validate({"type": "hybrid", "history": HISTORY, "live": LIVE, "cursor": "id"})
     assert not node.is_bounded
-    assert node.source(SETTINGS).made_outside is None
+    assert node.source(SETTINGS).external_resource is None
     secret = {**HISTORY, "url": "http://me:hush@db/shop"}
     keyed = HybridNode.model_validate({"history": secret, "live": LIVE, "primary_key": "id"})
     assert "hush" not in repr(keyed)
@@ -267,7 +267,10 @@ def test_what_a_live_table_leaves_behind_has_the_names_of_pipeline_and_node() ->
         node.history_source(SETTINGS, boundary),
         node.live_source(SETTINGS, boundary),
     ):
-        assert source.named("shop", "orders").made_outside == "replication slot penstock_shop_orders"
+        made = source.named("shop", "orders").external_resource
+        assert made is not None
+        assert str(made) == "replication slot penstock_shop_orders at db:5432/shop"
+        assert made.names == {"slot": "penstock_shop_orders", "publication": "penstock_shop_orders"}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from penstock.pipeline.stage_plan import (
     SavedInput,
     SavedStage,
-    SavedView,
+    SavedStageView,
     StageInput,
     StagePlan,
     StageView,
@@ -30,7 +30,7 @@ VIEWS = (TOTALS, TOP, PAGES)
 def _saved(inputs: tuple[StageInput, ...] = INPUTS, views: tuple[StageView, ...] = VIEWS) -> SavedStage:
     return SavedStage(
         {one.name: SavedInput.of(one) for one in inputs},
-        {one.name: SavedView(one.name, one.sql, one.keys, one.wanted) for one in views},
+        {one.name: SavedStageView(one.name, one.sql, one.keys, one.wanted) for one in views},
     )
 
 

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.options import Owner, read_options
+from penstock.options import OptionsOwner, read_options
 from penstock.pipeline.nodes import TRANSFORM_NODES
 from penstock.pipeline.transforms.cdc import CdcNode
 from penstock.pipeline.transforms.dedup import DedupNode
 from penstock.pipeline.transforms.view import ViewNode
-from penstock.pipeline.view_node import Read, ViewTransformNode
+from penstock.pipeline.view_node import ViewInput, ViewTransformNode
 
 NAMES = {"orders": "Orders", "shop.items": "shop.items", "changes": "changes"}
 COLUMNS = ["id", "At", "price", "removed", "_arrival"]
 
 
 def _node(kind: type[ViewTransformNode], **fields: Any) -> Any:
-    return read_options(kind, fields, owner=Owner("the node", code="PIPELINE_OPTION"))
+    return read_options(kind, fields, owner=OptionsOwner("the node", code="PIPELINE_OPTION"))
 
 
 @pytest.mark.parametrize("name", ["view", "dedup", "cdc"])
@@ -32,7 +32,7 @@ def test_they_are_registered(name: str) -> None:
 def test_a_view_reads_what_its_sql_names() -> None:
     node = _node(ViewNode, sql="SELECT * FROM orders JOIN shop.items USING (id) JOIN lake USING (id)")
     assert node.inputs(NAMES) == ("Orders", "shop.items")
-    assert node.reads(NAMES) == (Read("Orders", "Orders"), Read("shop.items", "shop.items"))
+    assert node.reads(NAMES) == (ViewInput("Orders", "Orders"), ViewInput("shop.items", "shop.items"))
     assert node.definition({}) == node.sql
     assert node.keys == ()
 
@@ -40,7 +40,7 @@ def test_a_view_reads_what_its_sql_names() -> None:
 def test_changes_are_read_as_a_log() -> None:
     node = _node(CdcNode, **{"from": "Changes"}, primary_key="id", sequence_by="at", scd=2)
     assert node.inputs(NAMES) == ("changes",)
-    assert node.reads(NAMES) == (Read("changes", "changes__log", log=True),)
+    assert node.reads(NAMES) == (ViewInput("changes", "changes__log", log=True),)
     assert node.keys == ("id", "valid_from")
     assert _node(CdcNode, **{"from": "c"}, primary_key="id", sequence_by="at").keys == ("id",)
 
@@ -65,8 +65,8 @@ def test_deletes_are_those_of_the_operation_unless_said_otherwise() -> None:
 
 def test_rows_that_change_by_key_are_no_log_for_dedup() -> None:
     node = _node(DedupNode, **{"from": "orders"}, by="customer", primary_key="id")
-    assert node.reads(NAMES, operations={"Orders"}) == (Read("Orders", "Orders"),)
-    assert node.reads(NAMES) == (Read("Orders", "Orders__log", log=True),)
+    assert node.reads(NAMES, operations={"Orders"}) == (ViewInput("Orders", "Orders"),)
+    assert node.reads(NAMES) == (ViewInput("Orders", "Orders__log", log=True),)
     assert node.keys == ("id",)
     assert _node(DedupNode, **{"from": "orders"}, by="customer").keys == ("customer",)
 

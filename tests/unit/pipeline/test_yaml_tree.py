@@ -12,8 +12,8 @@ from penstock.pipeline.problem import Problem
 from penstock.pipeline.yaml_tree import (
     LARGEST_FILE,
     MappingTree,
-    Scalar,
     Tree,
+    YamlScalar,
     decode,
     parse,
     place_in,
@@ -103,7 +103,7 @@ def test_places_in_a_text(text: str, place: tuple[int, int]) -> None:
     tree = read(text)
     assert isinstance(tree, MappingTree)
     sql = tree.get("sql")
-    assert isinstance(sql, Scalar)
+    assert isinstance(sql, YamlScalar)
     at = sql.place_at(sql.text.index("orders"))
     assert (at.line, at.column) == place
 

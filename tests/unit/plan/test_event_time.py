@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.plan import node as plan
-from penstock.plan.event_time import EventTime, event_times, of_source
+from penstock.plan.event_time import WatermarkBound, event_times, of_source
 from penstock.plan.expiry import closing_key
 from penstock.plan.expression import Call, Literal
 from penstock.plan.node import Field
@@ -57,7 +57,7 @@ def test_joins_have_those_that_they_bound_and_of_several_sources_the_last_one_co
     one = plan.Project((ROW[1],), EVENTS, (TS,))
     both = {**TIMES, "others": of_source("others", 1, 0)}
     (time,) = event_times(plan.Union((ROW[1],), (one, other)), both)
-    assert time == EventTime((("events", 0), ("others", 0)))
+    assert time == WatermarkBound((("events", 0), ("others", 0)))
     assert time.bound({"events": 7, "others": 5}) == 5
     assert time.bound({"events": 7}) is None
 

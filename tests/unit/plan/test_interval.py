@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.plan import node as plan
-from penstock.plan.event_time import EventTime, event_times, of_source
+from penstock.plan.event_time import WatermarkBound, event_times, of_source
 from penstock.plan.expiry import Passed, asof_times, join_expiry, session_key
 from penstock.plan.expression import Call, Column, Expression, Literal
 from penstock.plan.interval import DAY, SECOND, ZONE, Distance, distances
@@ -106,7 +106,7 @@ def test_other_conditions_say_nothing() -> None:
 
 def test_rows_of_a_join_go_when_no_change_matches_them() -> None:
     near = both(call("LessThanOrEqual", A, B), call("LessThan", B, later(A, MINUTE)))
-    left, right = EventTime((("left", 0),)), EventTime((("right", 0),))
+    left, right = WatermarkBound((("left", 0),)), WatermarkBound((("right", 0),))
     assert join_expiry(join(near), TIMES) == ((Passed(1, MINUTE, right),), (Passed(1, 0, left),))
     # A left row without a match is shown: a right row stays until nothing of what it matches can change.
     assert join_expiry(join(near, "left"), TIMES) == (
@@ -127,8 +127,8 @@ def test_rows_of_a_join_go_when_no_change_matches_them() -> None:
 def test_the_times_of_a_join_follow_both_watermarks() -> None:
     near = both(call("LessThanOrEqual", A, B), call("LessThan", B, later(A, MINUTE)))
     times = event_times(join(near), TIMES)
-    assert times[1] == EventTime((("left", 0), ("right", -MINUTE)))
-    assert times[5] == EventTime((("left", 0), ("right", 0)))
+    assert times[1] == WatermarkBound((("left", 0), ("right", -MINUTE)))
+    assert times[5] == WatermarkBound((("left", 0), ("right", 0)))
     assert [at for at, time in enumerate(times) if time is not None] == [1, 5]
     assert event_times(join(None), TIMES) == (None,) * 8
 
@@ -152,9 +152,9 @@ def test_groups_of_sessions_close_where_their_sessions_are() -> None:
 
 
 def test_asof_joins_forget_by_the_times_of_both_sides() -> None:
-    both = (EventTime((("left", 0),)), EventTime((("right", 0),)))
+    both = (WatermarkBound((("left", 0),)), WatermarkBound((("right", 0),)))
     asof = plan.Asof((*FIELDS, *FIELDS), LEFT, RIGHT, (0,), (0,), 1, 1)
-    assert event_times(asof, TIMES)[1] == EventTime((("left", 0), ("right", 0)))
+    assert event_times(asof, TIMES)[1] == WatermarkBound((("left", 0), ("right", 0)))
     for direction in ("backward", "forward", "nearest"):
         for tolerance in (None, MINUTE):
             node = replace(asof, direction=direction, tolerance=tolerance)
@@ -169,6 +169,6 @@ def test_what_is_above_an_asof_join_closes_when_a_right_row_reaches_only_so_far_
         asof = plan.Asof((*FIELDS, *FIELDS), LEFT, RIGHT, (0,), (0,), 1, 1, direction)  # type: ignore[arg-type]
         assert event_times(asof, TIMES) == (None,) * 8
         near = replace(asof, tolerance=MINUTE)
-        assert event_times(near, TIMES)[1] == EventTime((("left", 0), ("right", -MINUTE)))
+        assert event_times(near, TIMES)[1] == WatermarkBound((("left", 0), ("right", -MINUTE)))
         days = replace(asof, tolerance=2, left_time=2, right_time=2)
-        assert event_times(days, by_date)[2] == EventTime((("left", 0), ("right", -2 * DAY)))
+        assert event_times(days, by_date)[2] == WatermarkBound((("left", 0), ("right", -2 * DAY)))

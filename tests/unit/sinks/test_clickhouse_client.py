@@ -10,20 +10,20 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.sinks.clickhouse.client import Address, Client, Refusal
+from penstock.sinks.clickhouse.client import ClickHouseAddress, ClickHouseClient, Refusal
 from penstock.sinks.clickhouse.options import ClickHouseOptions
 
 
 def test_addresses_in_all_their_forms() -> None:
-    address = Address.of("https://me%40x:p%2Fw@db.example/shop?max_threads=2")
+    address = ClickHouseAddress.of("https://me%40x:p%2Fw@db.example/shop?max_threads=2")
     assert (address.host, address.port, address.secure) == ("db.example", 8443, True)
     assert (address.user, address.password, address.database) == ("me@x", "p/w", "shop")
     assert address.settings == {"max_threads": "2"}
     assert address.location == "db.example:8443/shop"
     assert "p/w" not in repr(address)
-    plain = Address.of("http://db:9000?database=a&user=b&password=c")
+    plain = ClickHouseAddress.of("http://db:9000?database=a&user=b&password=c")
     assert (plain.port, plain.database, plain.user, plain.password) == (9000, "a", "b", "c")
-    assert Address.of("http://db").database == "default"
+    assert ClickHouseAddress.of("http://db").database == "default"
     options = ClickHouseOptions.model_validate(
         {
             "url": "http://db:9000?database=a&user=b&password=c",
@@ -38,7 +38,7 @@ def test_addresses_in_all_their_forms() -> None:
     assert (changed.password, changed.database, changed.seconds) == ("c", "a", 2.0)
     assert pickle.loads(pickle.dumps(changed)) == changed
     with pytest.raises(ConfigError, match="starts with http"):
-        Address.of("tcp://db:9000")
+        ClickHouseAddress.of("tcp://db:9000")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_connection_is_used_for_one_query_after_the_other() -> None:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            with Client(Address.of(f"http://127.0.0.1:{server.server_port}")) as client:
+            with ClickHouseClient(ClickHouseAddress.of(f"http://127.0.0.1:{server.server_port}")) as client:
                 for _ in range(3):
                     [batch] = client.batches("SELECT n", {})
                     assert batch.column(0).to_pylist() == [1, 2, 3]

@@ -10,7 +10,7 @@ import pytest
 from penstock.errors import ConnectorError
 from penstock.sinks.base import QueryStatus
 from penstock.sinks.retry import RetryAfter, RetryPolicy, retry
-from penstock.spark.micro_batch.run import Drained
+from penstock.spark.micro_batch.query_run import Drained
 
 QUICK = RetryPolicy(seconds=5, first=0.001, longest=0.01)
 

@@ -17,7 +17,7 @@ from penstock import config
 from penstock.plugin import TransientValues
 from penstock.sinks.base import Target
 from penstock.sources import plugin_stream
-from penstock.sources.plugin_feed import Feed, FeedRun, FeedServer
+from penstock.sources.plugin_feed import FeedRun, FeedServer, PluginFeed
 from penstock.streaming.source_feeds import SourceFeeds
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -48,6 +48,9 @@ class Side:
         self.stored: list[tuple[str, int, int]] = []
         self.finalized: list[int] = []
 
+    def check(self, spark: Any, *, name: str, settings: Any) -> None:
+        pass
+
     def write(self, batch: pa.RecordBatch) -> None:
         self.waiting += batch.num_rows
 
@@ -65,8 +68,8 @@ class Side:
         self.waiting = 0
 
 
-def _feed(side: Side, **fields: Any) -> Feed:
-    return Feed(
+def _feed(side: Side, **fields: Any) -> PluginFeed:
+    return PluginFeed(
         Copied,
         Copied.Options(),
         name="copied",

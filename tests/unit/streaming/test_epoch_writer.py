@@ -20,7 +20,7 @@ from penstock.streaming.job import JobRecord, QueryJob
 from penstock.streaming.listener import Dispatcher, QueryProgressEvent, StreamingQueryListener
 from penstock.streaming.metrics import Metrics
 from penstock.streaming.query_events import QueryEvents
-from penstock.streaming.side_output import SideOutputs
+from penstock.streaming.side_output import TapOutputs
 
 ROWS: Any = None  # the sink of these tests does not look at rows
 
@@ -114,7 +114,7 @@ class Query:
             target,
             trigger="processing_time(0)",
             job=self.job,
-            side_outputs=SideOutputs((), spark=ROWS, kafka_sources=()),
+            side_outputs=TapOutputs((), spark=ROWS, kafka_sources=()),
             groups=groups,
             events=events,
         )

@@ -12,7 +12,7 @@ from penstock.backend import Backend, open_backend
 from penstock.backend.lease import TTL_MS
 from penstock.errors import StateError
 from penstock.streaming.job import JobRecord, QueryJob
-from penstock.streaming.progress import Progress
+from penstock.streaming.progress import QueryProgress
 from waiting import wait_for
 
 SHORT_MS = 1_000
@@ -92,7 +92,7 @@ def test_requests_and_progress_go_through_the_heartbeat(tmp_path: Path) -> None:
         job = _job(backend, "asked", tmp_path / "logs", ttl_ms=SHORT_MS, on_request=requests.append)
         job.record(JobRecord("q-1", None, None, {}))
         backend.jobs.request("asked", "stop")
-        job.progress(Progress("once", 7, 3, None, 5, "2026-01-01T00:00:00.000Z"))
+        job.progress(QueryProgress("once", 7, 3, None, 5, "2026-01-01T00:00:00.000Z"))
         wait_for(lambda: requests == ["stop"])
         wait_for(lambda: (progress := backend.jobs.get("asked").progress) and progress["batch_id"] == 7)
         job.end(None)

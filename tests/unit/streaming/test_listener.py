@@ -18,9 +18,9 @@ from penstock.streaming.listener import (
     QueryTerminatedEvent,
     StreamingQueryListener,
 )
-from penstock.streaming.progress import Progress
+from penstock.streaming.progress import QueryProgress
 
-PROGRESS = Progress("once", 0, 1, 1, 5, "2026-01-01T00:00:00.000Z")
+PROGRESS = QueryProgress("once", 0, 1, 1, 5, "2026-01-01T00:00:00.000Z")
 
 
 class Recorder(StreamingQueryListener):

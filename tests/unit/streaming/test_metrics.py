@@ -7,11 +7,11 @@ from typing import Any
 from penstock.sinks.base import QueryStatus
 from penstock.streaming.consumer_groups import ConsumerGroups
 from penstock.streaming.metrics import MOST_ENDED_UNNAMED, RECENT, Metrics, NodeReport
-from penstock.streaming.progress import Progress
+from penstock.streaming.progress import QueryProgress
 
 
-def _progress(batch: int, duration_ms: int) -> Progress:
-    return Progress("processing_time(0)", batch, 2, 1, duration_ms, "2026-01-01T00:00:00.000Z")
+def _progress(batch: int, duration_ms: int) -> QueryProgress:
+    return QueryProgress("processing_time(0)", batch, 2, 1, duration_ms, "2026-01-01T00:00:00.000Z")
 
 
 def _started(metrics: Metrics, name: str, *, named: bool = True) -> QueryStatus:

@@ -10,7 +10,7 @@ import pytest
 from penstock import config
 from penstock.errors import ConfigError
 from penstock.sinks.base import Target
-from penstock.streaming.side_output import SideCounts, SideOutput
+from penstock.streaming.side_output import SideCounts, TapOutput
 
 NOTHING: Any = None
 
@@ -24,9 +24,9 @@ class NoCatalogs:
             return default
 
 
-def _output(destination: str, **kafka: str) -> SideOutput:
+def _output(destination: str, **kafka: str) -> TapOutput:
     spark: Any = NoCatalogs()
-    return SideOutput(destination, number=1, spark=spark, kafka=kafka)
+    return TapOutput(destination, number=1, spark=spark, kafka=kafka)
 
 
 def test_a_side_output_waits_with_the_status_and_settings_of_its_query(tmp_path: Path) -> None:
@@ -55,9 +55,9 @@ def test_a_topic_that_the_query_reads_is_no_destination() -> None:
 
 def test_the_settings_name_the_servers_of_a_topic_when_the_query_reads_none(tmp_path: Path) -> None:
     settings = config.Settings(home=tmp_path, kafka_bootstrap_servers="setting:9092")
-    output = SideOutput("topic:late", number=0, spark=NOTHING, kafka={}, settings=settings)
+    output = TapOutput("topic:late", number=0, spark=NOTHING, kafka={}, settings=settings)
     assert output._sink.describe() == "kafka topic late at setting:9092"
-    own = SideOutput(
+    own = TapOutput(
         "topic:late",
         number=0,
         spark=NOTHING,

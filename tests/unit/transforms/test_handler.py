@@ -17,9 +17,9 @@ from penstock.data.schema import to_arrow_schema
 from penstock.errors import ConfigError, ConnectorError, DataError
 from penstock.pipeline.transforms.handler import HandlerNode
 from penstock.transforms import TRANSFORMS
-from penstock.transforms.columns import given_columns
+from penstock.transforms.columns import output_columns
 from penstock.transforms.failed_rows import TaskFailed, with_error_columns
-from penstock.transforms.handler.service import Client, Service
+from penstock.transforms.handler.service import Service, ServiceClient
 from penstock.transforms.handler.task import HandlerTask
 from penstock.transforms.handler.transform import HandlerTransform
 from penstock.transforms.task_error import carried
@@ -34,8 +34,8 @@ def service() -> Iterator[HttpService]:
 
 def _task(
     service: HttpService,
-    taken: str,
-    given: str | None = None,
+    in_ddl: str,
+    out_ddl: str | None = None,
     *,
     keeps_failed: bool = False,
     retry_for: float = 20,
@@ -46,11 +46,11 @@ def _task(
     headers: dict[str, str] | None = None,
     keys: tuple[str, ...] = (),
 ) -> HandlerTask:
-    fields = given_columns(given, to_arrow_schema(taken))
+    fields = output_columns(out_ddl, to_arrow_schema(in_ddl))
     return HandlerTask(
         service=Service(service.url, headers or {}, timeout, retry_for),
         columns=pa.schema(fields),
-        given=with_error_columns(fields) if keeps_failed else pa.schema(fields),
+        out_schema=with_error_columns(fields) if keeps_failed else pa.schema(fields),
         zone="UTC",
         node="node",
         batch_size=batch_size,
@@ -62,17 +62,17 @@ def _task(
 
 
 def _run(
-    service: HttpService, rows: list[dict[str, Any]], taken: str, given: str | None = None, **options: Any
+    service: HttpService, rows: list[dict[str, Any]], in_ddl: str, out_ddl: str | None = None, **options: Any
 ) -> list[dict[str, Any]]:
-    batch = pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(taken))
-    return [row for piece in _task(service, taken, given, **options)([batch]) for row in piece.to_pylist()]
+    batch = pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(in_ddl))
+    return [row for piece in _task(service, in_ddl, out_ddl, **options)([batch]) for row in piece.to_pylist()]
 
 
 def _error(
-    service: HttpService, rows: list[dict[str, Any]], taken: str, given: str | None = None, **options: Any
+    service: HttpService, rows: list[dict[str, Any]], in_ddl: str, out_ddl: str | None = None, **options: Any
 ) -> Any:
     with pytest.raises(TaskFailed) as failed:
-        _run(service, rows, taken, given, **options)
+        _run(service, rows, in_ddl, out_ddl, **options)
     assert "t0ps3cret" not in str(failed.value)
     return carried(failed.value)
 
@@ -209,29 +209,32 @@ def test_a_service_that_is_slow_or_gone() -> None:
         slow = _error(service, _ids(1), "id INT", timeout=0.1, retry_for=0.2)
         stopping.set()
         assert slow.code == "HANDLER_UNREACHABLE"
-        with Client(Service(service.url, {}, 1, 0.1)) as client:
+        with ServiceClient(Service(service.url, {}, 1, 0.1)) as client:
             client.reach()
     gone = _error(service, _ids(1), "id INT", retry_for=0.2)
     assert "refused" in gone.message
-    with Client(Service(service.url, {}, 1, 0.1)) as client, pytest.raises(ConnectorError, match="refused"):
+    with (
+        ServiceClient(Service(service.url, {}, 1, 0.1)) as client,
+        pytest.raises(ConnectorError, match="refused"),
+    ):
         client.reach()
 
 
 def test_the_operation_comes_through_where_the_row_is_known(service: HttpService) -> None:
     rows = [{"id": 1, "_op": "d"}, {"id": 2, "_op": "u"}]
-    taken = "id INT, _op STRING"
+    in_ddl = "id INT, _op STRING"
     service.respond = lambda rows: [{"id": row["id"]} for row in rows]
-    assert _run(service, rows, taken) == rows
+    assert _run(service, rows, in_ddl) == rows
     service.respond = lambda rows: [{"id": 7}]
-    assert "answers 1 rows for 2, and not all say their `_op`" in _error(service, rows, taken).message
-    assert _run(service, rows[:1] * 2, taken) == [{"id": 7, "_op": "d"}]
+    assert "answers 1 rows for 2, and not all say their `_op`" in _error(service, rows, in_ddl).message
+    assert _run(service, rows[:1] * 2, in_ddl) == [{"id": 7, "_op": "d"}]
     service.respond = lambda rows: [{"id": 7, "_op": "i"}]
-    assert _run(service, rows, taken) == [{"id": 7, "_op": "i"}]
+    assert _run(service, rows, in_ddl) == [{"id": 7, "_op": "i"}]
     # With a key, what was there of a row without an answer goes.
     service.respond = lambda rows: [None, {"id": 2}]
-    assert _run(service, rows, taken, keys=("id",)) == [{"id": 1, "_op": "d"}, {"id": 2, "_op": "u"}]
+    assert _run(service, rows, in_ddl, keys=("id",)) == [{"id": 1, "_op": "d"}, {"id": 2, "_op": "u"}]
     service.respond = lambda rows: b"no JSON"
-    failed = _run(service, rows, taken, keys=("id",), keeps_failed=True)
+    failed = _run(service, rows, in_ddl, keys=("id",), keeps_failed=True)
     assert [(row["id"], row["_op"]) for row in failed if row["_error"] is None] == [(1, "d"), (2, "d")]
     assert len(failed) == 4
 
@@ -257,7 +260,7 @@ def test_options_and_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
         }
     )
     transform = node.transform(config.load({}))
-    assert transform.options.given == "`a` int"
+    assert transform.options.answer_columns == "`a` int"
     assert "http://h/" not in repr(transform.options)
     assert TRANSFORMS.load("handler") is type(transform)
     monkeypatch.delenv("PENSTOCK_TEST_SECRET", raising=False)

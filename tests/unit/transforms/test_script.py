@@ -23,7 +23,7 @@ from penstock.data.schema import to_arrow_schema
 from penstock.errors import ConfigError, DataError
 from penstock.pipeline.transforms.script import ScriptNode
 from penstock.transforms import TRANSFORMS
-from penstock.transforms.columns import given_columns
+from penstock.transforms.columns import output_columns
 from penstock.transforms.failed_rows import TaskFailed, with_error_columns
 from penstock.transforms.script.check import check_imports, check_loads, check_types
 from penstock.transforms.script.program import Program
@@ -45,8 +45,8 @@ def processes() -> Iterator[None]:
 
 def _task(
     script: str,
-    taken: str,
-    given: str | None = None,
+    in_ddl: str,
+    out_ddl: str | None = None,
     *,
     file: str = "node.js",
     seconds: float = 30,
@@ -55,27 +55,27 @@ def _task(
     zone: str = "UTC",
     keys: tuple[str, ...] = (),
 ) -> ScriptTask:
-    schema = to_arrow_schema(taken)
-    fields = given_columns(given, schema)
+    schema = to_arrow_schema(in_ddl)
+    fields = output_columns(out_ddl, schema)
     program = Program(file, script, schema, pa.schema(fields), bigint)
     out = with_error_columns(fields) if keeps_failed else pa.schema(fields)
     return ScriptTask(program, out, zone, seconds, MEMORY, "node", keeps_failed, keys)
 
 
 def _run(
-    script: str, rows: list[dict[str, Any]], taken: str, given: str | None = None, **options: Any
+    script: str, rows: list[dict[str, Any]], in_ddl: str, out_ddl: str | None = None, **options: Any
 ) -> list[dict[str, Any]]:
-    task = _task(script, taken, given, **options)
-    batch = pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(taken))
+    task = _task(script, in_ddl, out_ddl, **options)
+    batch = pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(in_ddl))
     return [row for piece in task([batch]) for row in piece.to_pylist()]
 
 
 def _error(
-    script: str, rows: list[dict[str, Any]], taken: str, given: str | None = None, **options: Any
+    script: str, rows: list[dict[str, Any]], in_ddl: str, out_ddl: str | None = None, **options: Any
 ) -> Any:
     """The error as the driver sees it."""
     with pytest.raises(TaskFailed) as failed:
-        _run(script, rows, taken, given, **options)
+        _run(script, rows, in_ddl, out_ddl, **options)
     error = carried(failed.value)
     assert error is not None
     return error
@@ -168,7 +168,7 @@ def test_every_type_comes_back_as_it_went() -> None:
 
 
 def test_values_as_the_script_sees_them() -> None:
-    taken = "n BIGINT, dec DECIMAL(10,2), ts TIMESTAMP, day DATE, bin BINARY, m MAP<BOOLEAN, INT>, `__proto__` INT, `a b` INT"
+    in_ddl = "n BIGINT, dec DECIMAL(10,2), ts TIMESTAMP, day DATE, bin BINARY, m MAP<BOOLEAN, INT>, `__proto__` INT, `a b` INT"
     row = {
         "n": 5,
         "dec": Decimal("1.50"),
@@ -182,7 +182,7 @@ def test_values_as_the_script_sees_them() -> None:
     script = (
         "function invoke(row) { return {seen: JSON.stringify(row), sum: row['__proto__'] + row['a b']}; }"
     )
-    [seen] = _run(script, [row], taken, "seen STRING, sum INT")
+    [seen] = _run(script, [row], in_ddl, "seen STRING, sum INT")
     assert seen == {
         "seen": '{"n":5,"dec":"1.50","ts":"2026-01-01T10:00:00.000Z","day":"2026-01-02","bin":"aGk=","m":{"true":1},'
         '"__proto__":3,"a b":4}',
@@ -197,17 +197,17 @@ def test_integers_beyond_a_number() -> None:
         {"n": 1, "a": [2**60, None]},
         {"n": None, "a": None},
     ]
-    taken = "n BIGINT, a ARRAY<BIGINT>"
+    in_ddl = "n BIGINT, a ARRAY<BIGINT>"
     same = "function invoke(row) { return row; }"
-    error = _error(same, rows, taken)
+    error = _error(same, rows, in_ddl)
     assert isinstance(error, DataError)
     assert error.code == "SCRIPT_ROW"
     assert "column 'n' is an integer that a Number does not hold exactly: set `bigint: true`" in error.message
     assert '{"n":9007199254740992,"a":[1]}' in error.message
-    dropped = _run(same, rows, taken, keeps_failed=True)
+    dropped = _run(same, rows, in_ddl, keeps_failed=True)
     assert [row["n"] for row in dropped] == [2**53 - 1, None, None, None]
     assert [row["_error"] is None for row in dropped] == [True, True, False, False]
-    assert _run(same, rows, taken, bigint=True) == rows
+    assert _run(same, rows, in_ddl, bigint=True) == rows
     typed = "function invoke(row) { return {n: typeof row.n === 'bigint' ? row.n * 2n : null}; }"
     assert _run(typed, rows[:1], "n BIGINT, a ARRAY<BIGINT>", "n BIGINT", bigint=True) == [{"n": 2**54 - 2}]
     assert _run("function invoke() { return {n: 2n ** 63n - 1n}; }", _ids(1), "id INT", "n BIGINT") == [

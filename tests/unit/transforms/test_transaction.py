@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from penstock.plugin import TransientValues
-from penstock.transforms.transaction import Transaction
+from penstock.transforms.transaction import ValueTransaction
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def stored() -> TransientValues:
 
 
 def test_values_are_written_at_the_end_of_an_epoch(stored: TransientValues) -> None:
-    state = Transaction(stored)
+    state = ValueTransaction(stored)
     state.begin()
     state.put("rows", 6)
     state.remove("names")
@@ -33,7 +33,7 @@ def test_values_are_written_at_the_end_of_an_epoch(stored: TransientValues) -> N
 
 
 def test_an_epoch_that_comes_again_finds_the_values_of_before(stored: TransientValues) -> None:
-    state = Transaction(stored)
+    state = ValueTransaction(stored)
     for _ in range(2):
         state.begin()
         state.put("rows", state.get("rows") + 1)
@@ -45,7 +45,7 @@ def test_an_epoch_that_comes_again_finds_the_values_of_before(stored: TransientV
 
 
 def test_an_attempt_that_fails_leaves_nothing(stored: TransientValues) -> None:
-    state = Transaction(stored)
+    state = ValueTransaction(stored)
     state.begin()
     state.put("rows", 6)
     with suppress(ValueError), state.attempt():
@@ -66,7 +66,7 @@ def test_an_attempt_that_fails_leaves_nothing(stored: TransientValues) -> None:
 
 
 def test_an_attempt_between_epochs(stored: TransientValues) -> None:
-    state = Transaction(stored)
+    state = ValueTransaction(stored)
     with suppress(ValueError), state.attempt():
         state.put("rows", 7)
         raise ValueError("bad")

@@ -8,7 +8,7 @@ from penstock import config
 from penstock.cli.commands.doctor_check import CHECKS, Finding, Status
 from penstock.cli.main import DONE, FAILED
 from penstock.cli.output import Format, Output, write_rows
-from penstock.spark.boot.defaults import Setting, effective
+from penstock.spark.boot.defaults import SparkSetting, effective
 
 COLORS = {Status.OK: "32", Status.WARN: "33", Status.FAIL: "31"}
 
@@ -38,7 +38,7 @@ def doctor(output: Output = Format.TABLE) -> int:
     return FAILED if any(finding.status is Status.FAIL for finding in findings) else DONE
 
 
-def _print(findings: list[Finding], chosen: list[Setting]) -> None:
+def _print(findings: list[Finding], chosen: list[SparkSetting]) -> None:
     width = max(len(finding.name) for finding in findings)
     for finding in findings:
         print(f"{_colored(finding.status)}  {finding.name:<{width}}  {finding.detail}")
@@ -72,6 +72,6 @@ def _as_row(finding: Finding) -> dict[str, str | None]:
     }
 
 
-def _setting_as_row(item: Setting) -> dict[str, str | None]:
+def _setting_as_row(item: SparkSetting) -> dict[str, str | None]:
     detail = f"{item.value} (from {item.origin})"
     return {"check": item.key, "status": Status.OK.value, "detail": detail, "hint": item.reason or None}

@@ -216,7 +216,7 @@ CHECKS: tuple[Callable[[Settings], list[Finding]], ...] = (
     check_config,
 )
 
-_UNSET = defaults.Setting("spark.driver.memory", "1g", "Spark")
+_UNSET = defaults.SparkSetting("spark.driver.memory", "1g", "Spark")
 
 
 def memory_of(text: str) -> int:

@@ -43,17 +43,17 @@ def dry_run(
         PipelineRun(session, plan).check()
         records = [record for group in plan.groups for record in _records(group)]
         order = list(spec.nodes)
-        write_rows(sorted(records, key=lambda one: order.index(one["node"])), COLUMNS, output=output)
+        write_rows(sorted(records, key=lambda record: order.index(record["node"])), COLUMNS, output=output)
         ends = "ends when its sources do" if plan.is_bounded else "runs until it is stopped"
         print(f"'{spec.name}' can run, and {ends}", file=sys.stderr)
     return DONE
 
 
 def _records(group: GroupPlan) -> Iterator[dict[str, Any]]:
-    for name, relation in group.relations.items():
+    for name, output in group.outputs.items():
         node = group.nodes[name]
-        columns = ", ".join(f"{one.name} {one.dataType.simpleString()}" for one in relation.schema.fields)
-        key = ", ".join(relation.keys) or None
+        columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in output.schema.fields)
+        key = ", ".join(output.keys) or None
         yield {"node": name, "kind": node.kind, "type": node.type, "key": key, "columns": columns}
     for sink in group.sinks:
         key, guarantee = ", ".join(sink.keys) or None, str(sink.sink.guarantee)

@@ -14,7 +14,7 @@ from penstock.cli.main import show
 from penstock.cli.new_files import write_new_files
 from penstock.cli.plugin_package import KINDS, create
 from penstock.errors import ConfigError
-from penstock.pipeline.starter import SINKS, SOURCES, TRANSFORMS, known, starter
+from penstock.pipeline.starter import SINKS, SOURCES, TRANSFORMS, require_choice, starter
 
 NAME = "my-pipeline"
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?")
@@ -51,13 +51,13 @@ def init(
         typer.Option("--folder", metavar="DIR", help="Where the files are written.", show_default="here"),
     ] = Path(),
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask; what is not said is the default.")
+        bool, typer.Option("--yes", "-y", help="Do not ask; what is left out has its default.")
     ] = False,
 ) -> None:
     """Write a pipeline to begin with.
 
     It is valid, and has rows of its own where it reads files; where it names a server it runs as soon as that is there. On a terminal init
-    asks for what is not said. Nothing is written over.
+    asks for what is left out. Nothing is written over.
 
     \b
     Examples:
@@ -76,16 +76,16 @@ def init(
     asks = sys.stdin.isatty() and not yes
     sources = {choice: rows.about for choice, rows in SOURCES.items()}
     sinks = {choice: about for choice, (about, _) in SINKS.items()}
-    # What is said on the command line first: nobody answers questions for nothing.
+    # The options of the command line first: nobody answers questions for nothing.
     if name is not None:
         _checked(name)
-    for what, said, choices in (
+    for what, choice, choices in (
         ("source", source, sources),
         ("transform", transform, TRANSFORMS),
         ("sink", sink, sinks),
     ):
-        if said is not None:
-            known(what, said, choices)
+        if choice is not None:
+            require_choice(what, choice, choices)
     name = name or (_asked("Name of the pipeline", NAME, _checked) if asks else NAME)
     source = source or _choose("source", sources, asks=asks)
     transform = transform or _choose("transform", TRANSFORMS, asks=asks)
@@ -121,7 +121,7 @@ def _choose(what: str, choices: Mapping[str, str], *, asks: bool) -> str:
     width = max(map(len, choices))
     for choice, about in choices.items():
         print(f"  {choice:<{width}}  {about}", file=sys.stderr)
-    return _asked(what.capitalize(), default, lambda answer: known(what, answer, choices))
+    return _asked(what.capitalize(), default, lambda answer: require_choice(what, answer, choices))
 
 
 def _asked(question: str, default: str, checked: Callable[[str], str]) -> str:

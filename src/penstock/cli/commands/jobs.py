@@ -19,7 +19,7 @@ from penstock.cli.output import Format, Output
 from penstock.cli.pause import pause_job, paused_jobs, resume_job
 from penstock.cli.restart import restart_jobs
 from penstock.cli.stop import stop_job
-from penstock.cli.tail import Log, read
+from penstock.cli.tail import JobLog, read
 from penstock.errors import StateError
 from penstock.pipeline.group_name import jobs_of
 
@@ -180,7 +180,7 @@ def logs(
             return not backend.jobs.get(name).state.ended
 
         logs = [
-            Log(job.name, _log_of(job, backend.location), partial(running, job.name) if follow else None)
+            JobLog(job.name, _log_of(job, backend.location), partial(running, job.name) if follow else None)
             for job in jobs_of(name, backend)
         ]
         for block in read(logs, lines):

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from penstock.cli.main import DONE
 from penstock.cli.options import Conf, Connectors, Master, as_conf
 from penstock.cli.output import Format, Output, write_rows
-from penstock.cli.pipeline import File, load_spec, losses, pipeline_session
+from penstock.cli.pipeline import File, Moved, load_spec, losses, pipeline_session
 
 COLUMNS = ["node", "kind", "change", "state", "reason", "loses_rows"]
 
@@ -16,6 +16,7 @@ COLUMNS = ["node", "kind", "change", "state", "reason", "loses_rows"]
 def plan(
     file: File,
     output: Output = Format.TABLE,
+    moved: Moved = False,
     master: Master = None,
     conf: Conf = None,
     connector: Connectors = None,
@@ -34,19 +35,24 @@ def plan(
         spec, conf=as_conf(conf), master=master, connectors=tuple(connector or ())
     ) as session:
         from penstock.pipeline.changes import changes
+        from penstock.pipeline.group_name import earlier_groups
+        from penstock.pipeline.owner import refuse_other_file
         from penstock.pipeline.run import plan_pipeline
 
+        backend = session.queries.existing_backend()
+        if backend is not None and not moved:
+            refuse_other_file(spec, earlier_groups(spec.name, backend).values())
         planned = plan_pipeline(session, spec)
-        found = changes(spec, planned.groups, session.queries.existing_backend())
-        if found is None:
+        node_changes = changes(spec, planned.groups, backend)
+        if node_changes is None:
             print(f"'{spec.name}' has not run yet: everything is new", file=sys.stderr)
             return DONE
-        write_rows([asdict(one) for one in found], COLUMNS, output=output)
+        write_rows([asdict(change) for change in node_changes], COLUMNS, output=output)
         for obstacle in filter(None, (group.source_changes.obstacle for group in planned.groups)):
             print(
                 f"it cannot go on: {obstacle}; penstock state reset {spec.name} begins anew", file=sys.stderr
             )
-        lost = losses(found)
+        lost = losses(node_changes)
         if lost:
             print(f"rows would be lost: {lost}", file=sys.stderr)
     return DONE

@@ -102,7 +102,7 @@ def replay(
             else:
                 if is_changed(spec, job):
                     print(
-                        f"warning: '{job.name}' runs what the file said before it was changed; penstock jobs stop "
+                        f"warning: '{job.name}' runs the file as it was before the change; penstock jobs stop "
                         f"{job.name}, then run it again, when letters fail again",
                         file=sys.stderr,
                     )

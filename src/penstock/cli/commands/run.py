@@ -15,10 +15,11 @@ import typer
 from penstock.cli.main import DONE, TERMINATED
 from penstock.cli.main import INTERRUPTED as INTERRUPTED_CODE
 from penstock.cli.options import Conf, Connectors, Master, as_conf
-from penstock.cli.pipeline import File, Yes, confirm_losses, load_spec, pipeline_session
+from penstock.cli.pipeline import File, Moved, Yes, confirm_losses, load_spec, pipeline_session
 from penstock.cli.run_summary import RunSummary
 
 if TYPE_CHECKING:
+    from penstock.cli.live import LiveTable
     from penstock.pipeline.group import NodeEpoch
     from penstock.pipeline.run import PipelineRun
 
@@ -29,13 +30,14 @@ def run(
         bool, typer.Option("--live", help="Show a table of rows, lag, epoch and errors per node.")
     ] = False,
     yes: Yes = False,
+    moved: Moved = False,
     master: Master = None,
     conf: Conf = None,
     connector: Connectors = None,
 ) -> int:
     """Run a pipeline.
 
-    It runs until its sources end, or until Ctrl-C; the batch that runs then is finished first. A pipeline that ran before goes on where it ended. Rows that sinks print go to stdout, everything else to stderr.
+    It runs until its sources end, or until Ctrl-C; the batch that runs then is finished first. A pipeline that ran before goes on where it ended, also when its file was moved; another file of the same name is refused. Rows that sinks print go to stdout, everything else to stderr.
 
     \b
     Examples:
@@ -47,14 +49,16 @@ def run(
     with pipeline_session(
         spec, conf=as_conf(conf), master=master, connectors=tuple(connector or ())
     ) as session:
-        from penstock.cli.live import LiveTable
         from penstock.pipeline.run import PipelineRun, plan_pipeline
 
-        table = LiveTable(spec) if live else None
+        table: LiveTable | None = None
         summary = RunSummary(spec)
-        if table is not None:
+        if live:
+            from penstock.cli.live import LiveTable
+
+            table = LiveTable(spec)
             session.queries.dispatcher.add(table)
-        plan = plan_pipeline(session, spec, runs=True)
+        plan = plan_pipeline(session, spec, runs=True, moved=moved)
         confirm_losses(session, plan, yes=yes)
 
         def report(group: str, epoch: NodeEpoch) -> None:

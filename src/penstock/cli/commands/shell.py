@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock import __version__, config
 from penstock.cli.backslash import interpret
-from penstock.cli.complete import Catalog
+from penstock.cli.complete import NameReader
 from penstock.cli.main import DONE, FAILED, show
 from penstock.cli.options import Conf, Connectors, Flow, Master, Memory, as_conf
 from penstock.cli.output import Format, Output
@@ -90,7 +90,7 @@ class Shell:
     def __init__(self, starting: Future[Session], printing: Printing) -> None:
         self.starting = starting
         self.printing = printing
-        self.catalog = Catalog()
+        self.catalog = NameReader()
         self.busy = False
         self.numbers = itertools.count()
         starting.add_done_callback(self._started)
@@ -132,12 +132,12 @@ class Shell:
         leave(session)
 
     def _statement(self, statement: str) -> None:
-        from penstock.spark.run import TaggedRun
+        from penstock.spark.tagged_call import TaggedCall
 
         self.busy = True
         session = self.session()
         tag = f"penstock-shell-{next(self.numbers)}"
-        running = TaggedRun(session.spark, lambda: run_statement(session, statement, self.printing), tag=tag)
+        running = TaggedCall(session.spark, lambda: run_statement(session, statement, self.printing), tag=tag)
         running.start()
         try:
             # A wait without an end would keep Ctrl-C from this thread until it is over.

@@ -16,12 +16,13 @@ from penstock.cli.job_rows import open_state, write_list, write_record
 from penstock.cli.main import DONE
 from penstock.cli.options import State
 from penstock.cli.output import Format, Output
-from penstock.errors import ConfigError, suggest
+from penstock.errors import ConfigError, StateError, suggest
 from penstock.pipeline.group_folder import FOLDER, GroupFolder
 from penstock.pipeline.group_name import NODES, jobs_of
 
 if TYPE_CHECKING:
     from penstock.backend import Backend
+    from penstock.pipeline.outside import Note
 
 app = typer.Typer(help="Look at what jobs keep, and reset it.", no_args_is_help=True)
 
@@ -76,20 +77,25 @@ def show(
     with open_state(state) as backend:
         names = _job_names(backend, name)
         if key == OFFSETS and (jobs := _pipeline_jobs(backend, names)):
-            write_list(_offsets(jobs), ["source", "read", "offset"], output)
+            write_list(_offsets(backend, jobs), ["source", "read", "offset"], output)
             return DONE
-        items = {one: backend.state.items(one) for one in names}
+        items = {job_name: backend.state.items(job_name) for job_name in names}
         if key is None:
-            for one in names:
-                row, last = _as_row(backend, one), backend.epochs.last(one)
+            for job_name in names:
+                row, last = _as_row(backend, job_name), backend.epochs.last(job_name)
                 row["last_epoch_meta"] = None if last is None else last.meta
-                row["values"] = {_path(*path): value for path, value in items[one].items()}
+                row["values"] = {_path(*path): value for path, value in items[job_name].items()}
                 write_record(row, output)
             return DONE
     values = [
-        {**({"job": one} if len(names) > 1 else {}), "namespace": path[0], "key": path[1], "value": value}
-        for one in names
-        for path, value in items[one].items()
+        {
+            **({"job": job_name} if len(names) > 1 else {}),
+            "namespace": path[0],
+            "key": path[1],
+            "value": value,
+        }
+        for job_name in names
+        for path, value in items[job_name].items()
         if key in (path[1], _path(*path))
     ]
     if not values:
@@ -97,7 +103,7 @@ def show(
             f"'{name}' keeps no value '{key}'",
             code="UNKNOWN_KEY",
             where=backend.location,
-            hint=suggest(key, (_path(*path) for one in names for path in items[one]), what="key"),
+            hint=suggest(key, (_path(*path) for job_name in names for path in items[job_name]), what="key"),
         )
     write_list(values, list(values[0]), output)
     return DONE
@@ -150,7 +156,15 @@ def edit(
             memory.edit(tables[node], node, add=add or (), remove=remove or ())
             print(f"'{node}' is changed when the next epoch begins", file=sys.stderr)
         else:
-            write_list([{"value": value} for value in memory.contents(tables[node], node)], ["value"], output)
+            values = memory.contents(tables[node], node)
+            write_list([{"value": value} for value in values], ["value"], output)
+            if not values:
+                print(f"'{node}' has no values yet", file=sys.stderr)
+            if count := memory.waiting(tables[node], node):
+                print(
+                    f"{_count(count, 'edit')} of '{node}' {'waits' if count == 1 else 'wait'} for the next epoch",
+                    file=sys.stderr,
+                )
     return DONE
 
 
@@ -161,30 +175,45 @@ def reset(
     dead_letters: Annotated[
         bool, typer.Option("--dead-letters", help="Of a pipeline: delete its dead letters, too.")
     ] = False,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--source",
+            metavar="SOURCE",
+            help="Of a pipeline: only remove what this source, which is not in its file any more, has left in other systems.",
+            show_default=False,
+        ),
+    ] = None,
     state: State = None,
 ) -> int:
     """Delete what a job keeps: its checkpoint, epochs and values. Its next start begins from nothing.
 
-    Of a pipeline also its views, and the replication slots of its sources. Refused while the job runs.
+    Of a pipeline also its views, and the replication slots of its sources. Refused while the job runs. With --source only the slot
+    goes that a source has left which is gone from the file, also while the pipeline runs.
 
     \b
     Examples:
       penstock state reset per_minute
       penstock state reset per_minute --yes
+      penstock state reset shop --source orders
     """
     with open_state(state) as backend:
         names = _job_names(backend, name)
-        places = [place for one in names if (place := _place(backend.jobs.find(one)))]
+        if source is not None:
+            return _reset_source(backend, name, names, source, yes=yes)
+        places = [place for job_name in names if (place := _place(backend.jobs.find(job_name)))]
         if not (yes or _confirmed(name, places)):
             print("nothing was deleted", file=sys.stderr)
             return DONE
         with ExitStack() as leases:
             # All of them first: when one job runs, nothing of the others is deleted.
-            for lease in [leases.enter_context(_lease(backend, one)) for one in names]:
-                removed = _remove(backend.jobs.find(lease.job), dead_letters=dead_letters)
+            for lease in [leases.enter_context(_lease(backend, job_name)) for job_name in names]:
+                removed = _remove(
+                    backend, backend.jobs.find(lease.job), others=names, dead_letters=dead_letters
+                )
                 epochs = backend.epochs.clear(lease)
                 values = _clear_values(backend, lease, dead_letters=dead_letters)
-                what = "".join(f"{one}, " for one in removed)
+                what = "".join(f"{item}, " for item in removed)
                 print(
                     f"'{lease.job}' is reset: {what}{_count(epochs, 'epoch')} and {_count(values, 'value')} deleted"
                 )
@@ -208,31 +237,34 @@ def _place(job: Job | None) -> str | None:
     return None if job is None else job.definition.get(FOLDER) or job.checkpoint
 
 
-def _remove(job: Job | None, *, dead_letters: bool) -> list[str]:
-    """Delete what a job keeps outside of the state database; return what was there."""
+def _remove(backend: Backend, job: Job | None, *, others: list[str], dead_letters: bool) -> list[str]:
+    """Delete what a job keeps outside of the state database; return what was there. `others` are all jobs that are reset."""
     if job is None:
         return []
     if FOLDER not in job.definition:
         return [job.checkpoint] if job.checkpoint is not None and remove_checkpoint(job.checkpoint) else []
-    return _remove_group(job, dead_letters=dead_letters)
+    return _remove_group(backend, job, others=others, dead_letters=dead_letters)
 
 
-def _remove_group(job: Job, *, dead_letters: bool) -> list[str]:
+def _remove_group(backend: Backend, job: Job, *, others: list[str], dead_letters: bool) -> list[str]:
     """Delete what a group of a pipeline keeps."""
-    from penstock import config
     from penstock.pipeline import record, reset
-    from penstock.pipeline.group_name import OUTSIDE
+    from penstock.pipeline.outside import OUTSIDE, notes
 
     definition = job.definition
     folder = GroupFolder(Path(definition[FOLDER]))
     removed = [str(folder.path)] if folder.remove() else []
-    outside = definition.get(OUTSIDE, {})
-    file = Path(job.start.place if job.start and job.start.place else definition.get(record.PIPELINE, ""))
-    for node, reason in reset.remove_outside(file, outside, config.load()):
+    used = _used_elsewhere(backend, others)
+    noted = notes(backend, job.name)
+    for note in noted:
+        if str(note.resource) in used:
+            backend.state.remove(job.name, note.resource.what, namespace=OUTSIDE)
+    own = [note for note in noted if str(note.resource) not in used]
+    for note, reason in _remove_resources(backend, job, own):
         if reason:
-            print(f"warning: the {outside[node]} of '{node}' may still be there: {reason}", file=sys.stderr)
+            print(f"warning: the {note} may still be there: {reason}", file=sys.stderr)
         else:
-            removed.append(outside[node])
+            removed.append(note.resource.what)
     for node, letters in definition.get(record.LETTERS, {}).items() if dead_letters else ():
         if letters is None:
             print(
@@ -243,14 +275,79 @@ def _remove_group(job: Job, *, dead_letters: bool) -> list[str]:
     return removed
 
 
+def _used_elsewhere(backend: Backend, names: list[str]) -> set[str]:
+    """What sources of other jobs than these have made, and go on from."""
+    from penstock.pipeline.outside import notes
+
+    return {
+        str(note.resource)
+        for other in backend.jobs.list()
+        if other.kind == "pipeline" and other.name not in names
+        for note in notes(backend, other.name)
+        if not note.is_left
+    }
+
+
+def _reset_source(backend: Backend, name: str, jobs: list[str], source: str, *, yes: bool) -> int:
+    """Remove what a source has left that is gone; the state of its pipeline stays, and it may run."""
+    from penstock.pipeline.outside import notes, removal
+
+    noted = [(job, note) for job in jobs for note in notes(backend, job)]
+    chosen = [(job, note) for job, note in noted if note.node.lower() == source.lower()]
+    elsewhere = _used_elsewhere(backend, jobs)
+    left = [(job, note) for job, note in chosen if note.is_left and str(note.resource) not in elsewhere]
+    if not left:
+        used = next((job for job, note in chosen if not note.is_left), None)
+        raise ConfigError(
+            f"the source '{source}' of '{name}' has left nothing that is not used"
+            if used is None
+            else f"'{source}' was a source of '{used}' at its last start, and goes on from what it has made",
+            code="PIPELINE_RESET_SOURCE",
+            where=backend.location,
+            hint=suggest(source, sorted({note.node for _, note in noted if note.is_left}), what="source")
+            if used is None
+            else f"take it out of the file and run the pipeline, or give up all that it keeps: {removal(used)}",
+        )
+    if not (yes or _confirmed_source(name, source, [str(note.resource) for _, note in left])):
+        print("nothing was removed", file=sys.stderr)
+        return DONE
+    for job, note in left:
+        for _, reason in _remove_resources(backend, backend.jobs.get(job), [note]):
+            if reason:
+                raise StateError(
+                    f"the {note} cannot be removed: {reason}",
+                    code="PIPELINE_RESET_SOURCE",
+                    where=backend.location,
+                )
+            print(f"removed the {note}")
+    return DONE
+
+
+def _remove_resources(backend: Backend, job: Job, notes: list[Note]) -> Iterator[tuple[Note, str]]:
+    """Remove what sources have made, and the notes of it; yields each, and why it may still be there or an empty text."""
+    from penstock import config
+    from penstock.pipeline import record, reset
+    from penstock.pipeline.outside import OUTSIDE
+
+    file = job.start.place if job.start and job.start.place else job.definition.get(record.PIPELINE, "")
+    for note, reason in reset.remove_outside(Path(file), notes, config.load()):
+        if not reason:
+            backend.state.remove(job.name, note.resource.what, namespace=OUTSIDE)
+        yield note, reason
+
+
 def _clear_values(backend: Backend, lease: Lease, *, dead_letters: bool) -> int:
-    """Delete the values of a job; which dead letters were replayed stays known as long as there are some."""
+    """Delete the values of a job.
+
+    Which dead letters were replayed stays known as long as there are some, and what is left in other systems as long as it is.
+    """
+    from penstock.pipeline.outside import OUTSIDE
     from penstock.pipeline.replay import NAMESPACE
 
-    namespaces = {namespace for namespace, _ in backend.state.items(lease.job)}
+    namespaces = {namespace for namespace, _ in backend.state.items(lease.job)} - {OUTSIDE}
     if not dead_letters:
         namespaces -= {NAMESPACE}
-    return sum(backend.state.clear(lease.job, namespace=one, lease=lease) for one in namespaces)
+    return sum(backend.state.clear(lease.job, namespace=namespace, lease=lease) for namespace in namespaces)
 
 
 def _pipeline_jobs(backend: Backend, names: list[str]) -> list[Job]:
@@ -259,17 +356,25 @@ def _pipeline_jobs(backend: Backend, names: list[str]) -> list[Job]:
     return [job for job in jobs if job.kind == "pipeline"]
 
 
-def _offsets(jobs: list[Job]) -> list[dict[str, Any]]:
-    """How far each source of a pipeline has been read."""
+def _offsets(backend: Backend, jobs: list[Job]) -> list[dict[str, Any]]:
+    """How far each source of a pipeline has been read, and what those that are gone have left."""
     from penstock.pipeline import record
     from penstock.pipeline.offset import offsets
+    from penstock.pipeline.outside import notes
 
-    return [
-        {"source": one.node, "read": one.read, "offset": one.offset}
+    read = [
+        {"source": source.node, "read": source.read, "offset": source.offset}
         for job in jobs
         if job.checkpoint is not None
-        for one in offsets(Path(job.checkpoint), job.definition.get(record.SOURCES, []))
+        for source in offsets(Path(job.checkpoint), job.definition.get(record.SOURCES, []))
     ]
+    left = [
+        {"source": note.node, "read": f"not any more, and the {note.resource} is still there", "offset": None}
+        for job in jobs
+        for note in notes(backend, job.name)
+        if note.is_left
+    ]
+    return read + left
 
 
 def _names(backend: Backend) -> list[str]:
@@ -306,6 +411,16 @@ def _confirmed(name: str, places: list[str]) -> bool:
         )
     what = "".join(f"{place}, " for place in places) + "its epochs and values"
     return typer.confirm(f"Delete what '{name}' keeps: {what}?", err=True)
+
+
+def _confirmed_source(name: str, source: str, resources: list[str]) -> bool:
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            "this removes what another system keeps, and there is nobody to ask",
+            code="USAGE",
+            hint=f"penstock state reset {name} --source {source} --yes",
+        )
+    return typer.confirm(f"Remove the {', the '.join(resources)}?", err=True)
 
 
 def _path(namespace: str, key: str) -> str:

@@ -95,8 +95,12 @@ def _as_json(outcome: Outcome) -> str:
             "passed": outcome.passed,
             "error": None if outcome.error is None else str(outcome.error),
             "differences": [
-                {"node": one.node, "missing": list(one.missing), "surplus": list(one.surplus)}
-                for one in outcome.differences
+                {
+                    "node": difference.node,
+                    "missing": list(difference.missing),
+                    "surplus": list(difference.surplus),
+                }
+                for difference in outcome.differences
             ],
         }
     )

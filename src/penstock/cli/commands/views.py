@@ -155,7 +155,8 @@ def tick(
       penstock views flows/orders tick orders day-17.parquet --ordinal 17
     """
     from penstock.cli.rows_file import read_rows
-    from penstock.data.batch import WEIGHT, DeltaBatch
+    from penstock.data.batch import DeltaBatch
+    from penstock.data.operation import WEIGHT
     from penstock.engine.directory import contents
     from penstock.engine.flow import IncrementalFlow
 

@@ -54,7 +54,7 @@ class Rows(RowSlots):
         self._slots = None
 
 
-class Part(State, Protocol):
+class AggregatePart(State, Protocol):
     """State by slot. A tick calls `reserve`, then `update` at most once, then `commit` or `rollback`."""
 
     def reserve(self, size: int) -> None:
@@ -78,7 +78,7 @@ class Function(Protocol):
         """Return the values at slots, which may be those of groups without rows. Raising (DataError) rejects the tick."""
 
 
-AnyPart = TypeVar("AnyPart", bound=Part)
+AnyPart = TypeVar("AnyPart", bound=AggregatePart)
 PartName = str | int | bool | Sequence[SortKey]
 
 
@@ -87,7 +87,7 @@ class Parts:
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
         self.types = tuple(types)
-        self._parts: dict[str, tuple[Selection, Part]] = {}
+        self._parts: dict[str, tuple[Selection, AggregatePart]] = {}
 
     def share(self, selection: Selection, make: Callable[[], AnyPart], *name: PartName) -> AnyPart:
         """Return the part of this name over this selection; make it if there is none yet."""
@@ -97,7 +97,7 @@ class Parts:
             entry = self._parts[role] = (selection, make())
         return entry[1]  # type: ignore[return-value]  # the name determines the class
 
-    def all(self) -> list[tuple[Selection, Part]]:
+    def all(self) -> list[tuple[Selection, AggregatePart]]:
         """All parts, each with its selection."""
         return list(self._parts.values())
 
@@ -131,7 +131,7 @@ def selection(
     return Selection(chosen, call.filter, call.distinct, needed)
 
 
-def eval_mode(call: AggregateCall) -> str:
+def overflow_mode(call: AggregateCall) -> str:
     """What an overflow or a division by zero means: "ANSI" (an error), "TRY" (NULL) or "LEGACY"."""
     option = str(call.option("evalMode", "ANSI")).upper()
     return next((mode for mode in ("TRY", "LEGACY") if mode in option), "ANSI")

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.data.arrays import Positions
 from penstock.errors import DataError
-from penstock.functions.aggregates.base import Function, Parts, eval_mode, selection
+from penstock.functions.aggregates.base import Function, Parts, overflow_mode, selection
 from penstock.functions.aggregates.parts import count_of, float_sum_of
 from penstock.functions.rounding import ratio, root
 from penstock.plan.node import AggregateCall
@@ -42,7 +42,7 @@ class _Pair:
     def __init__(self, call: AggregateCall, parts: Parts, finish: Callable[[_Sums], float | None]) -> None:
         chosen = selection(call)
         self._finish = finish
-        self._ansi = eval_mode(call) == "ANSI"
+        self._ansi = overflow_mode(call) == "ANSI"
         self._count = count_of(parts, chosen)
         self._single = [float_sum_of(parts, chosen, column) for column in (0, 1)]
         self._double = [float_sum_of(parts, chosen, *pair) for pair in ((0, 0), (1, 1), (0, 1))]

@@ -11,7 +11,7 @@ from penstock.data.arrays import Bools, Floats, Ints, Positions
 from penstock.functions.aggregates.base import Parts, Rows, Selection, doubles, integers
 from penstock.functions.exact import DecimalSums, FloatSums, IntegerSums, decimal_words
 from penstock.plan.node import SortKey
-from penstock.state.multiset import Multiset, Read, multiset
+from penstock.state.multiset import GroupRows, Multiset, multiset
 from penstock.state.run import Run
 from penstock.state.slot_array import SlotArray
 from penstock.state.state import Composite, Image, State
@@ -261,7 +261,7 @@ class MultisetPart(Composite):
         read = other.values.read(others)
         self.changed = self.values.stage(slots[read.groups], read.columns, read.counts)
 
-    def read(self, slots: Positions) -> Read:
+    def read(self, slots: Positions) -> GroupRows:
         """All values of the groups at slots, in order."""
         return self.values.read(slots)
 

@@ -18,7 +18,7 @@ from penstock.errors import DataError
 from penstock.functions.aggregates.base import Function, Parts, Rows, integers, selection
 from penstock.functions.aggregates.parts import MultisetPart, multiset_of
 from penstock.plan.node import AggregateCall, SortKey
-from penstock.state.multiset import Read, multiset
+from penstock.state.multiset import GroupRows, multiset
 
 
 def _as_doubles(column: pa.Array) -> Floats:
@@ -82,14 +82,14 @@ class _Percentile:
         offsets = np.arange(int(filled.sum()) + 1) * len(results)
         return pa.LargeListArray.from_arrays(pa.array(offsets), _numbers(flat, kind)).take(positions)
 
-    def _pick(self, read: Read, ends: Ints, begin: Ints, totals: Ints, rank: Ints) -> Floats:
+    def _pick(self, read: GroupRows, ends: Ints, begin: Ints, totals: Ints, rank: Ints) -> Floats:
         """The value of a rank (from 0) in the order of each group."""
         if self._reverse:
             rank = totals - 1 - rank
         at = np.searchsorted(ends, begin + rank, "right")
         return _as_doubles(gather(read.columns, at)[0])
 
-    def _at(self, read: Read, ends: Ints, begin: Ints, totals: Ints, share: float) -> Floats:
+    def _at(self, read: GroupRows, ends: Ints, begin: Ints, totals: Ints, share: float) -> Floats:
         if self._discrete:
             rank = np.ceil(totals * share).astype(np.int64)
             return self._pick(read, ends, begin, totals, np.maximum(rank, 1) - 1)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.data.arrays import Bools, Ints, Positions
 from penstock.data.types import is_year_month
 from penstock.errors import DataError
-from penstock.functions.aggregates.base import Function, Parts, eval_mode, selection
+from penstock.functions.aggregates.base import Function, Parts, overflow_mode, selection
 from penstock.functions.aggregates.parts import (
     DecimalSumPart,
     IntegerSumPart,
@@ -42,7 +42,7 @@ def tolerate(wide: Bools, valid: Bools, call: AggregateCall, what: str, *, inter
     Without ANSI an overflow is NULL, too, but for intervals, which have no such mode.
     """
     if (wide & valid).any():
-        mode = eval_mode(call)
+        mode = overflow_mode(call)
         if mode == "ANSI" or (interval and mode == "LEGACY"):
             raise overflow(what, "try_avg" if call.function == "Average" else "try_sum")
         return valid & ~wide
@@ -73,7 +73,7 @@ class _IntegerSum:
             months, wide = in_months(values, wide)
             return Numbers(months, tolerate(wide, valid, self._call, "SUM", interval=True), self._kind)
         # Without ANSI a BIGINT wraps around, which is what its words do.
-        if interval or eval_mode(self._call) != "LEGACY":
+        if interval or overflow_mode(self._call) != "LEGACY":
             valid = tolerate(wide, valid, self._call, "SUM", interval=interval)
         return Numbers(values, valid, self._kind)
 

@@ -74,7 +74,7 @@ def _reason(error: Exception) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class JsonRules:
     """How to read: what is allowed, whether nested values survive in part, how dates and moments are read, and which Java writes numbers."""
 
     leniency: Leniency
@@ -91,7 +91,7 @@ FromTokens = Callable[[JsonReader], Any]
 # ------------------------------------------------------------------ from a tree
 
 
-def from_tree(kind: str, rules: Rules) -> FromTree:
+def from_tree(kind: str, rules: JsonRules) -> FromTree:
     """A conversion of trees, which raises Bad for anything that does not fit."""
     parsed = parse(kind)
     match parsed.kind:
@@ -167,7 +167,7 @@ def _map_from_tree(inner: FromTree) -> FromTree:
     return convert
 
 
-def _text_from_tree(rules: Rules) -> FromTree:
+def _text_from_tree(rules: JsonRules) -> FromTree:
     def convert(value: Any) -> Any:
         if value is None or type(value) is str:
             return value
@@ -186,7 +186,7 @@ def _boolean_from_tree(value: Any) -> Any:
     raise Bad
 
 
-def _double_from_tree(rules: Rules) -> FromTree:
+def _double_from_tree(rules: JsonRules) -> FromTree:
     convert = _from_scalar("double", rules)
 
     def other(value: Any) -> Any:
@@ -220,7 +220,7 @@ def _integer_from_tree(kind: str) -> FromTree:
 # ------------------------------------------------------------------ single values
 
 
-def _from_scalar(kind: str, rules: Rules) -> Callable[[str, str], Any]:
+def _from_scalar(kind: str, rules: JsonRules) -> Callable[[str, str], Any]:
     """A conversion of the text of a token; Bad for what does not fit."""
     if kind in _RANGES:
         return _to_integer(kind)
@@ -334,7 +334,7 @@ def _to_decimal(precision: int, scale: int) -> Callable[[str, str], Any]:
 # ------------------------------------------------------------------ token by token
 
 
-def from_tokens(kind: str, rules: Rules) -> FromTokens:
+def from_tokens(kind: str, rules: JsonRules) -> FromTokens:
     """A conversion of what begins at a reader's current token; raises Bad, Partial or JsonError."""
     parsed = parse(kind)
     match parsed.kind:
@@ -398,7 +398,7 @@ def _read_boolean(source: JsonReader) -> bool:
     raise _misfit(source.finish() if source.token == reader.STRING else None)
 
 
-def _read_text(source: JsonReader, rules: Rules) -> str:
+def _read_text(source: JsonReader, rules: JsonRules) -> str:
     if source.token == reader.STRING:
         return java_text(source.finish())
     writer = Writer(rules.java, wide_escapes=True)
@@ -406,7 +406,9 @@ def _read_text(source: JsonReader, rules: Rules) -> str:
     return writer.text()
 
 
-def read_object(source: JsonReader, fields: Places, rules: Rules, *, root: bool = False) -> dict[str, Any]:
+def read_object(
+    source: JsonReader, fields: Places, rules: JsonRules, *, root: bool = False
+) -> dict[str, Any]:
     """The fields of an object; Partial with those that fit when one does not."""
     row: dict[str, Any] = {name: None for name, _ in fields.values()}
     bad: str | None = None
@@ -435,7 +437,7 @@ def read_object(source: JsonReader, fields: Places, rules: Rules, *, root: bool 
     return row
 
 
-def _read_map(source: JsonReader, inner: FromTokens, rules: Rules) -> list[tuple[str, Any]]:
+def _read_map(source: JsonReader, inner: FromTokens, rules: JsonRules) -> list[tuple[str, Any]]:
     keys: list[str] = []
     values: list[Any] = []
     bad: str | None = None
@@ -461,7 +463,7 @@ def _read_map(source: JsonReader, inner: FromTokens, rules: Rules) -> list[tuple
     return pairs
 
 
-def _read_array(source: JsonReader, element: FromTokens, rules: Rules) -> list[Any]:
+def _read_array(source: JsonReader, element: FromTokens, rules: JsonRules) -> list[Any]:
     values: list[Any] = []
     bad: str | None = None
     while source.next() not in (None, reader.END_ARRAY):
@@ -481,14 +483,14 @@ def _read_array(source: JsonReader, element: FromTokens, rules: Rules) -> list[A
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ConvertedRecord:
     """A converted text: its value, and why not all of it has fitted."""
 
     value: Any
     bad: str | None = None
 
 
-def converter(kind: str, rules: Rules) -> Callable[[str], Record]:
+def converter(kind: str, rules: JsonRules) -> Callable[[str], ConvertedRecord]:
     """The conversion of texts to a struct, array or map; a text of nothing gives NULL, one that does not fit what fits of it."""
     parsed = parse(kind)
     fast = from_tree(kind, rules)
@@ -499,12 +501,12 @@ def converter(kind: str, rules: Rules) -> Callable[[str], Record]:
     )
     slow = _root(kind, rules)
 
-    def convert(text: str) -> Record:
+    def convert(text: str) -> ConvertedRecord:
         try:
             value = tree.parse(text)
             if single is not None and isinstance(value, tuple):
-                return Record([single(value)])
-            return Record(fast(value))
+                return ConvertedRecord([single(value)])
+            return ConvertedRecord(fast(value))
         except (tree.NotOrdinary, Bad):
             return slow(text)
         except RecursionError:
@@ -513,7 +515,7 @@ def converter(kind: str, rules: Rules) -> Callable[[str], Record]:
     return convert
 
 
-def _root(kind: str, rules: Rules) -> Callable[[str], Record]:
+def _root(kind: str, rules: JsonRules) -> Callable[[str], ConvertedRecord]:
     parsed = parse(kind)
     begin = reader.START_ARRAY if parsed.kind == "array" else reader.START_OBJECT
     inner = [from_tokens(item, rules) for item in parsed.inner]
@@ -540,17 +542,17 @@ def _root(kind: str, rules: Rules) -> Callable[[str], Record]:
             raise Bad(NO_ROOT)
         raise Bad
 
-    def convert(text: str) -> Record:
+    def convert(text: str) -> ConvertedRecord:
         source = JsonReader(text, rules.leniency)
         try:
             if source.next() is None:
-                return Record(None)
-            return Record(read(source))
+                return ConvertedRecord(None)
+            return ConvertedRecord(read(source))
         except Partial as error:
-            return Record(error.result, error.code)
+            return ConvertedRecord(error.result, error.code)
         except Bad as error:
-            return Record(nothing, error.code)
+            return ConvertedRecord(nothing, error.code)
         except JsonError:
-            return Record(nothing, MALFORMED)
+            return ConvertedRecord(nothing, MALFORMED)
 
     return convert

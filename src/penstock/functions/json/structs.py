@@ -16,7 +16,7 @@ from penstock.functions.java_double import double_text, float_text
 from penstock.functions.json.writer import quoted
 from penstock.functions.scalars import datetime_format, zones
 from penstock.functions.scalars.base import BeyondKernel
-from penstock.functions.scalars.datetime_pattern import Part
+from penstock.functions.scalars.datetime_pattern import PatternPart
 
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 _SIMPLE = _INTEGERS | {"boolean", "float", "double", "string", "binary", "date", "timestamp_ntz", "void"}
@@ -27,14 +27,14 @@ Write = Callable[[Any], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Style:
+class JsonStyle:
     """Whether fields that are NULL are left out, which Java writes doubles, the zone of timestamps, and patterns of dates and timestamps."""
 
     skip_nulls: bool
     java: int
     zone: str | None
-    date: tuple[Part, ...] | None = None
-    moment: tuple[Part, ...] | None = None
+    date: tuple[PatternPart, ...] | None = None
+    moment: tuple[PatternPart, ...] | None = None
 
 
 def reason(kind: str, zone: str | None) -> str | None:
@@ -71,7 +71,7 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def writer(kind: str, style: Style) -> Write:
+def writer(kind: str, style: JsonStyle) -> Write:
     """What writes a value of a type that is not NULL."""
     parsed = parse(kind)
     match parsed.kind:
@@ -145,12 +145,12 @@ def _map(key: str, inner: Write) -> Write:
     return write
 
 
-def _moment_by(parts: tuple[Part, ...], micros: int, zone: str | None, style: Style) -> str:
+def _moment_by(parts: tuple[PatternPart, ...], micros: int, zone: str | None, style: JsonStyle) -> str:
     text = datetime_format.written(parts, np.array([micros], np.int64), zone, style.java)[0].as_py()
     return quoted(text, wide_escapes=False)
 
 
-def _day_by(parts: tuple[Part, ...], days: int, style: Style) -> str:
+def _day_by(parts: tuple[PatternPart, ...], days: int, style: JsonStyle) -> str:
     if abs(days) > _MOST_DAYS:
         raise BeyondKernel(f"the day {days} is far away")
     return _moment_by(parts, days * _DAY, "UTC", style)

@@ -14,10 +14,10 @@ from penstock.functions.scalars import characters, datetime_words, time_text, zo
 from penstock.functions.scalars.datetime_pattern import (
     Fraction,
     LocalOffset,
-    Name,
+    NamedField,
     Number,
     Offset,
-    Part,
+    PatternPart,
     Text,
     ZoneId,
     ZoneName,
@@ -29,7 +29,7 @@ _NOTHING = pa.scalar("", pa.large_string())
 _WEEK_OF_MONTH = 19  # the Java from which on F counts weeks of the month and not days of a week
 
 
-def beyond(parts: Sequence[Part], zone: str | None) -> str | None:
+def beyond(parts: Sequence[PatternPart], zone: str | None) -> str | None:
     """Why a pattern is left to Spark in a zone, None when it is written here."""
     for part in walk(parts):
         if isinstance(part, ZoneName) and (part.generic or _zone_word(zone, part.full) is None):
@@ -39,7 +39,7 @@ def beyond(parts: Sequence[Part], zone: str | None) -> str | None:
     return None
 
 
-def written(parts: Sequence[Part], micros: Numbers, zone: str | None, java: int) -> pa.Array:
+def written(parts: Sequence[PatternPart], micros: Numbers, zone: str | None, java: int) -> pa.Array:
     """The text of instants in a zone."""
     moments = _Moments(micros, zone, java)
     pieces = [moments.piece(part) for part in walk(parts)]
@@ -56,7 +56,7 @@ class _Moments:
         self._days, self._rest = time_text.local_days(micros, zone)
         self._fields: dict[str, Numbers] = {}
 
-    def piece(self, part: Part) -> pa.Array | pa.Scalar:
+    def piece(self, part: PatternPart) -> pa.Array | pa.Scalar:
         """A part of the pattern as text."""
         match part:
             case Text():
@@ -65,7 +65,7 @@ class _Moments:
                 return self._number(part)
             case Fraction():
                 return _fraction(self._rest % 1_000_000, part.most)
-            case Name():
+            case NamedField():
                 values = self.field(part.field) - datetime_words.FIRST[part.field]
                 return _words(part.field, part.full).take(pa.array(values))
             case Offset() | LocalOffset():

@@ -10,14 +10,21 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.functions.scalars import characters, datetime_words, time_text
-from penstock.functions.scalars.datetime_pattern import Fraction, Name, Number, Offset, Part, Text
+from penstock.functions.scalars.datetime_pattern import (
+    Fraction,
+    NamedField,
+    Number,
+    Offset,
+    PatternPart,
+    Text,
+)
 from penstock.functions.scalars.datetime_resolve import RANGES
 
 _DAY = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class DatetimeLayout:
     """Where each field stands in texts that are as long as their pattern: digits, letters of months, text, and an offset at the end."""
 
     digits: tuple[tuple[int, int, str], ...]
@@ -30,7 +37,7 @@ class Layout:
 Read = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]
 
 
-def read(layout: Layout, column: pa.Array) -> Read:
+def read(layout: DatetimeLayout, column: pa.Array) -> Read:
     """The texts that are as long as the pattern and have digits where it has fields.
 
     Gives local time, the offset that is written or `NO_OFFSET`, and which texts these are.
@@ -61,7 +68,7 @@ _MONTH_CODES = {
 
 
 def _laid_out(
-    layout: Layout, matrix: characters.Bytes
+    layout: DatetimeLayout, matrix: characters.Bytes
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Local time of the rows that fit a layout."""
     good = np.ones(len(matrix), bool)
@@ -94,7 +101,7 @@ def _laid_out(
     return days * _DAY + seconds * 1_000_000 + values.get("nano", 0 * ones) // 1000, good & valid
 
 
-def layout_of(parts: Sequence[Part]) -> Layout | None:
+def layout_of(parts: Sequence[PatternPart]) -> DatetimeLayout | None:
     """Where each field stands in a text that is as long as the pattern, None when that is not sure."""
     digits: list[tuple[int, int, str]] = []
     literals: list[tuple[int, int]] = []
@@ -110,7 +117,7 @@ def layout_of(parts: Sequence[Part]) -> Layout | None:
                 return None
             literals += [(at + place, ord(letter)) for place, letter in enumerate(part.text)]
             at += len(part.text)
-        elif isinstance(part, Name) and part.field == "month" and not part.full and month is None:
+        elif isinstance(part, NamedField) and part.field == "month" and not part.full and month is None:
             month, at = at, at + 3
         else:
             field = _fixed_field(parts, index)
@@ -120,15 +127,15 @@ def layout_of(parts: Sequence[Part]) -> Layout | None:
             at += field[1]
     if month is not None and "month" in (name for _, _, name in digits):
         return None
-    return Layout(tuple(digits), month, tuple(literals), at, offset)
+    return DatetimeLayout(tuple(digits), month, tuple(literals), at, offset)
 
 
-def _fixed_field(parts: Sequence[Part], index: int) -> tuple[str, int] | None:
+def _fixed_field(parts: Sequence[PatternPart], index: int) -> tuple[str, int] | None:
     """The name and the width of a field whose digits are as many as its letters, None for others."""
     part = parts[index]
     if isinstance(part, Fraction):
         behind = parts[index + 1] if index + 1 < len(parts) else None
-        return ("nano", part.most) if behind is None or isinstance(behind, Text | Name) else None
+        return ("nano", part.most) if behind is None or isinstance(behind, Text | NamedField) else None
     if not isinstance(part, Number) or part.field not in ("year", "month", "day", "hour", "minute", "second"):
         return None
     wide = part.sign == "exceeds" and part.fewest == 4 and _ends_before_text(parts, index)
@@ -136,10 +143,10 @@ def _fixed_field(parts: Sequence[Part], index: int) -> tuple[str, int] | None:
     return (part.field, part.fewest) if wide or fixed else None
 
 
-def _ends_before_text(parts: Sequence[Part], index: int) -> bool:
+def _ends_before_text(parts: Sequence[PatternPart], index: int) -> bool:
     """Whether behind a year come only numbers of fixed width, and then text or the end."""
     for part in parts[index + 1 :]:
-        if isinstance(part, Text | Name):
+        if isinstance(part, Text | NamedField):
             return True
         if not (isinstance(part, Number) and part.fewest == part.most):
             return False

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.functions.scalars import datetime_words, zone_ids, zones
-from penstock.functions.scalars.datetime_layout import Layout, layout_of
+from penstock.functions.scalars.datetime_layout import DatetimeLayout, layout_of
 from penstock.functions.scalars.datetime_pattern import (
     Fraction,
     LocalOffset,
-    Name,
+    NamedField,
     Number,
     Offset,
     Optional,
-    Part,
+    PatternPart,
     Text,
     ZoneId,
     ZoneName,
@@ -58,8 +58,8 @@ class Parser:
     """A compiled pattern."""
 
     reader: PartReader
-    layout: Layout | None  # for texts that are as long as the pattern
-    common: tuple[re.Pattern[str], tuple[Number | Fraction | Name, ...]] | None
+    layout: DatetimeLayout | None  # for texts that are as long as the pattern
+    common: tuple[re.Pattern[str], tuple[Number | Fraction | NamedField, ...]] | None
 
     def instant(self, text: str, zone: str | None) -> int:
         """Microseconds of a text, in a zone when it names none; for zone None local time, whatever zone is named.
@@ -96,7 +96,7 @@ class Parser:
                     parsed.fields[part.field] = int(piece) + (2000 if part.reduced else 0)
                 case Fraction():
                     parsed.fields["nano"] = int(piece) * 10 ** (9 - len(piece))
-                case Name():
+                case NamedField():
                     parsed.fields[part.field] = _VALUES[part.field, part.full][piece.lower()]
         return True
 
@@ -108,11 +108,11 @@ _VALUES = {
 
 
 def _common(
-    parts: Sequence[Part],
-) -> tuple[re.Pattern[str], tuple[Number | Fraction | Name, ...]] | None:
+    parts: Sequence[PatternPart],
+) -> tuple[re.Pattern[str], tuple[Number | Fraction | NamedField, ...]] | None:
     """A regular expression for texts without signs, and the parts that its groups are; None when a part is none of the simple ones."""
     pieces: list[str] = []
-    groups: list[Number | Fraction | Name] = []
+    groups: list[Number | Fraction | NamedField] = []
     for part in parts:
         match part:
             case Text():
@@ -128,7 +128,7 @@ def _common(
                 )
             case Fraction():
                 pieces.append(f"([0-9]{{{part.fewest},{part.most}}}+)")
-            case Name():
+            case NamedField():
                 words = sorted(datetime_words.WORDS[part.field, part.full], key=len, reverse=True)
                 pieces.append(f"((?>{'|'.join(words)}))")
             case _:
@@ -148,7 +148,7 @@ def _instant(local: int, zone: str) -> int:
     return local - near + int(zones.instants_of(np.array([near]), zone)[0])
 
 
-def beyond(parts: Sequence[Part]) -> str | None:
+def beyond(parts: Sequence[PatternPart]) -> str | None:
     """Why a pattern is left to Spark, None when it is read here."""
     if any(isinstance(part, ZoneName) for part in walk(parts)):
         return "the names of zones in a date format"
@@ -157,7 +157,7 @@ def beyond(parts: Sequence[Part]) -> str | None:
     return None
 
 
-def parser_of(parts: Sequence[Part]) -> Parser:
+def parser_of(parts: Sequence[PatternPart]) -> Parser:
     """Compile a pattern."""
     return Parser(_sequence([_reader(part) for part in parts]), layout_of(parts), _common(parts))
 
@@ -165,7 +165,7 @@ def parser_of(parts: Sequence[Part]) -> Parser:
 # ------------------------------------------------------------------ reading
 
 
-def _reader(part: Part) -> PartReader:
+def _reader(part: PatternPart) -> PartReader:
     match part:
         case Text():
             return _text_reader(part.text)
@@ -173,7 +173,7 @@ def _reader(part: Part) -> PartReader:
             return _number_reader(part)
         case Fraction():
             return _fraction_reader(part)
-        case Name():
+        case NamedField():
             return _name_reader(part)
         case Offset():
             return lambda text, at, parsed: _read_offset(part, text, at, parsed)
@@ -286,7 +286,7 @@ def _fraction_reader(part: Fraction) -> PartReader:
     return read
 
 
-def _name_reader(part: Name) -> PartReader:
+def _name_reader(part: NamedField) -> PartReader:
     first = datetime_words.FIRST[part.field]
     words = sorted(
         ((word, first + index) for index, word in enumerate(datetime_words.WORDS[part.field, part.full])),

@@ -54,7 +54,7 @@ class Fraction:
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class NamedField:
     """A field as a word."""
 
     field: str
@@ -95,10 +95,10 @@ class ZoneName:
 class Optional:
     """A part that may be missing when it is parsed."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[PatternPart, ...]
 
 
-Part = Text | Number | Fraction | Name | Offset | LocalOffset | ZoneId | ZoneName | Optional
+PatternPart = Text | Number | Fraction | NamedField | Offset | LocalOffset | ZoneId | ZoneName | Optional
 
 _WEEK_LETTERS = "YWwuec"
 _FORBIDDEN = "ABnNp"
@@ -126,7 +126,7 @@ _OFFSETS = {
 
 
 @lru_cache(maxsize=1024)
-def parts_of(pattern: str, *, parsing: bool) -> tuple[Part, ...]:
+def parts_of(pattern: str, *, parsing: bool) -> tuple[PatternPart, ...]:
     """Take a pattern apart; raises PatternError when Spark refuses it."""
     try:
         converted = _converted(pattern, parsing)
@@ -145,7 +145,7 @@ def parts_of(pattern: str, *, parsing: bool) -> tuple[Part, ...]:
         raise PatternError(str(error), INVALID, "WITH_SUGGESTION") from None
 
 
-def walk(parts: Sequence[Part]) -> list[Part]:
+def walk(parts: Sequence[PatternPart]) -> list[PatternPart]:
     """Every part, those inside optional ones too."""
     return [item for part in parts for item in (walk(part.parts) if isinstance(part, Optional) else [part])]
 
@@ -227,15 +227,15 @@ class _Builder:
     """Parts in the order in which they are appended; numbers that touch share their digits when they are parsed."""
 
     def __init__(self) -> None:
-        self._levels: list[list[Part]] = [[]]
+        self._levels: list[list[PatternPart]] = [[]]
         self._adjacent: list[int] = [-1]  # the number of each level that digits behind it belong to
 
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[PatternPart, ...]:
         while len(self._levels) > 1:
             self._end_optional()
         return tuple(self._levels[0])
 
-    def append(self, part: Part) -> int:
+    def append(self, part: PatternPart) -> int:
         self._levels[-1].append(part)
         self._adjacent[-1] = -1
         return len(self._levels[-1]) - 1
@@ -331,10 +331,10 @@ class _Builder:
             self.append_number(Number("week_or_weekday_of_month", 1, 19, "normal"))
         elif letter == "a":
             _at_most(letter, count, 1)
-            self.append(Name("ampm", False))
+            self.append(NamedField("ampm", False))
         elif letter == "G":
             _at_most(letter, count, 5)
-            self.append(Name("era", count == 4))
+            self.append(NamedField("era", count == 4))
         elif letter == "g":
             _at_most(letter, count, 19)
             self.append_number(Number("modified_julian_day", count, 19, "normal"))
@@ -351,7 +351,7 @@ class _Builder:
         _at_most(letter, count, 5)
         field = _WORDS[letter]
         if count >= 3 or letter == "E":
-            self.append(Name(field, count == 4))
+            self.append(NamedField(field, count == 4))
         else:
             self.append_number(_two_digits(field, count))
 
@@ -365,7 +365,7 @@ def _at_most(letter: str, count: int, most: int) -> None:
         raise PatternError(f"too many letters {letter}")
 
 
-def _zone_part(letter: str, count: int) -> Part:
+def _zone_part(letter: str, count: int) -> PatternPart:
     if letter == "z":
         _at_most(letter, count, 4)
         return ZoneName(count == 4, False)

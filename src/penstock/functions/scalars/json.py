@@ -25,7 +25,7 @@ from penstock.functions.scalars.base import (
     only,
     rows_of,
 )
-from penstock.functions.scalars.datetime_pattern import Part, PatternError, parts_of
+from penstock.functions.scalars.datetime_pattern import PatternError, PatternPart, parts_of
 from penstock.functions.scalars.datetime_resolve import Unparsable
 from penstock.plan.expression import Call, Literal
 
@@ -67,7 +67,7 @@ _MOMENTS, _DATES = "timestampformat", "dateformat"
 _DATE_LETTERS = frozenset("GyMLdDQq")
 
 
-def _format(call: Call, name: str, *, parsing: bool) -> tuple[Part, ...] | str | None:
+def _format(call: Call, name: str, *, parsing: bool) -> tuple[PatternPart, ...] | str | None:
     """The parts of a format among the options, why it is left to Spark, or None when there is none."""
     pattern = _options(call).get(name)
     if pattern is None:
@@ -96,7 +96,7 @@ def _has_format(call: Call) -> bool:
     return not {_MOMENTS, _DATES}.isdisjoint(_options(call))
 
 
-def _reader(parts: tuple[Part, ...], zone: str | None, unit: int) -> Callable[[str], int | None]:
+def _reader(parts: tuple[PatternPart, ...], zone: str | None, unit: int) -> Callable[[str], int | None]:
     """What reads moments of a zone, or days of local time, by a pattern; None for what does not fit."""
     parser = datetime_parse.parser_of(parts)
 
@@ -199,14 +199,14 @@ def _from_julian(days: int) -> int | None:
     return zones.days_from_civil(4 * era + year + (month <= 2), month, day)
 
 
-def _rules(call: Call) -> convert.Rules:
+def _rules(call: Call) -> convert.JsonRules:
     options = _options(call)
     leniency = Leniency(
         **{field: options[name].lower() == "true" for name, field in _LENIENT.items() if name in options}
     )
     partial = _setting(call, "enablePartialResults") != "false"
     days, moments = (_format(call, name, parsing=True) for name in (_DATES, _MOMENTS))
-    return convert.Rules(
+    return convert.JsonRules(
         leniency,
         partial,
         int(call.option("java")),
@@ -261,7 +261,7 @@ def _to_json(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     kind = call.args[0].type
     skip = _options(call).get("ignorenullfields", _setting(call, "ignoreNullFields")).lower() != "false"
     days, moments = (_format(call, name, parsing=False) for name in (_DATES, _MOMENTS))
-    style = structs.Style(
+    style = structs.JsonStyle(
         skip,
         int(call.option("java")),
         call.option("timeZoneId"),

@@ -29,7 +29,7 @@ from penstock.functions.scalars.base import (
     numbers,
     valid_mask,
 )
-from penstock.functions.scalars.datetime_pattern import Part, PatternError, parts_of
+from penstock.functions.scalars.datetime_pattern import PatternError, PatternPart, parts_of
 from penstock.functions.scalars.datetime_resolve import Unparsable
 from penstock.plan.expression import Call, Literal
 
@@ -41,7 +41,7 @@ def _zone(call: Call) -> str:
     return call.option("timeZoneId") or "UTC"
 
 
-def _constant_parts(call: Call, *, parsing: bool) -> tuple[Part, ...] | str | None:
+def _constant_parts(call: Call, *, parsing: bool) -> tuple[PatternPart, ...] | str | None:
     """The parts of a constant pattern or why it is left to Spark; None for a pattern that comes with each row."""
     pattern = call.args[1]
     if not isinstance(pattern, Literal):
@@ -80,8 +80,8 @@ def _patterns(pattern: pa.Array, rows: npt.NDArray[np.bool_]) -> Iterator[tuple[
 
 
 def _row_parts(
-    call: Call, pattern: str, *, parsing: bool, beyond: Callable[[Sequence[Part]], str | None]
-) -> tuple[Part, ...]:
+    call: Call, pattern: str, *, parsing: bool, beyond: Callable[[Sequence[PatternPart]], str | None]
+) -> tuple[PatternPart, ...]:
     try:
         parts = parts_of(pattern, parsing=parsing)
     except PatternError as error:
@@ -153,7 +153,7 @@ def _masked(text: pa.Array, valid: npt.NDArray[np.bool_]) -> pa.Array:
 
 
 @lru_cache(maxsize=1024)
-def _parser(parts: tuple[Part, ...]) -> datetime_parse.Parser:
+def _parser(parts: tuple[PatternPart, ...]) -> datetime_parse.Parser:
     return datetime_parse.parser_of(parts)
 
 

@@ -11,7 +11,7 @@ _SPECIAL = frozenset("\\.+*?()|[]{}^$")
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class RegexDialect:
     """How to write what Java writes otherwise: the dot, the dollar, the begin of a group, and a character in a class."""
 
     # Java's dot stops at any of these, others only at a line feed.
@@ -23,8 +23,8 @@ class Dialect:
 
 
 # For questions of yes and no: groups are not kept, and the dollar takes the line terminator with it.
-_RE2 = Dialect(r"[^\n\r\x{85}\x{2028}\x{2029}]", r"(?:\r\n|[\n\r\x{85}\x{2028}\x{2029}])?\z", "(?:")
-_PYTHON = Dialect(
+_RE2 = RegexDialect(r"[^\n\r\x{85}\x{2028}\x{2029}]", r"(?:\r\n|[\n\r\x{85}\x{2028}\x{2029}])?\z", "(?:")
+_PYTHON = RegexDialect(
     "[^\n\r\x85\u2028\u2029]",
     r"(?:\Z|(?=\r\n\Z)|(?<!\r)(?=\n\Z)|(?=[\r\x85\u2028\u2029]\Z))",
     "(",
@@ -104,7 +104,7 @@ def _may_be_empty(parts: list[str]) -> bool:
     return re.search("".join(parts), "") is not None
 
 
-def _translated(pattern: str, dialect: Dialect) -> str | None:
+def _translated(pattern: str, dialect: RegexDialect) -> str | None:
     parts: list[str] = []
     opened: list[int] = []
     index, depth, size = 0, 0, len(pattern)
@@ -203,7 +203,7 @@ def _translated(pattern: str, dialect: Dialect) -> str | None:
     return "".join(parts) if depth == 0 else None
 
 
-def _character_class(pattern: str, start: int, dialect: Dialect) -> tuple[str, int] | None:
+def _character_class(pattern: str, start: int, dialect: RegexDialect) -> tuple[str, int] | None:
     """A simple class [abc], [a-z], [^...]: its text and where it ends."""
     index = start + 1
     parts = ["["]

@@ -78,7 +78,7 @@ def fixed_offset(zone: str | None) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ZoneRules:
     """When the offset of a zone changes, as the JVM that planned the view knows it; all in microseconds."""
 
     instants: npt.NDArray[np.int64]  # of the changes
@@ -88,7 +88,7 @@ class Rules:
 
 
 # One set of rules for a process: views with others are refused, so that what is here never changes.
-_RULES: dict[str, Rules] = {}
+_RULES: dict[str, ZoneRules] = {}
 _CYCLE = 146_097 * 86_400_000_000  # 400 years, after which weekdays and leap years repeat
 _YEAR_2300 = 10_413_792_000_000_000
 _YEAR_2444 = 14_957_136_000_000_000  # up to here all rules are laid out
@@ -130,14 +130,14 @@ def other_rules(zone: str) -> StateError:
     )
 
 
-def _rules(flat: Sequence[int]) -> Rules:
+def _rules(flat: Sequence[int]) -> ZoneRules:
     instants = np.array(flat[1::2], np.int64) * 1_000_000
     offsets = np.array([flat[0], *flat[2::2]], np.int64) * 1_000_000
     repeats = bool(len(instants)) and int(instants[-1]) > _YEAR_2300
-    return Rules(instants, offsets, instants + np.maximum(offsets[:-1], offsets[1:]), repeats)
+    return ZoneRules(instants, offsets, instants + np.maximum(offsets[:-1], offsets[1:]), repeats)
 
 
-def _are_equal(one: Rules, other: Rules) -> bool:
+def _are_equal(one: ZoneRules, other: ZoneRules) -> bool:
     ends = [int(np.searchsorted(rules.instants, _YEAR_2444)) for rules in (one, other)]
     return (
         one.repeats == other.repeats

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.pipeline.node import RowErrors
 from penstock.pipeline.sinks.connector import TableNode, connector_options
 from penstock.sinks.clickhouse.options import ClickHouseTableOptions
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.sinks.clickhouse.sink import ClickHouseSink
 
 
-class ClickHouseNode(ClickHouseTableOptions, TableNode):
+class ClickHouseNode(ClickHouseTableOptions, RowErrors, TableNode):
     """Inserts rows into a ClickHouse table, as newer versions of rows with the same key, or as rows that are only added (`output_mode: append`).
 
     `_op` is applied: a delete is a row whose column `_deleted` is 1, or a `DELETE` (`append_only_mode: false`). Read the table with `FINAL`,

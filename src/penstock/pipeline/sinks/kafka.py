@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
-from penstock.options import IgnoringCase
-from penstock.pipeline.node import SinkNode
+from penstock.options import IgnoringCase, mistake
+from penstock.pipeline.node import RowErrors, SinkNode
 from penstock.pipeline.sinks.connector import connector_options
 from penstock.sinks.kafka.options import KafkaTopicOptions
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.sinks.kafka.sink import KafkaSink
 
 
-class KafkaNode(KafkaTopicOptions, SinkNode):
+class KafkaNode(KafkaTopicOptions, RowErrors, SinkNode):
     """Sends a record per row to a topic, in one transaction per epoch.
 
     `_op` is the header `dbz.op`: `c` inserted, `u` updated, `d` deleted; rows without `_op` have no such header. The value of a
@@ -39,6 +39,15 @@ class KafkaNode(KafkaTopicOptions, SinkNode):
         True,
         description="write in transactions: a reader with `isolation.level=read_committed` has every row once, in order; false: at least once",
     )
+
+    @model_validator(mode="after")
+    def _knows_its_rows(self) -> Self:
+        if self.on_error != "fail" and not self.exactly_once:
+            raise mistake(
+                "on_error needs transactions: without them nobody knows which records of a batch have been stored",
+                hint="remove `exactly_once: false`, or on_error",
+            )
+        return self
 
     def sink(self, settings: Settings) -> KafkaSink:
         from penstock.sinks.kafka.sink import KafkaSink

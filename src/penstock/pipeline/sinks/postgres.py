@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from penstock.pipeline.node import RowErrors
 from penstock.pipeline.sinks.connector import TableNode, connector_options
 from penstock.sinks.postgres.options import PostgresTableOptions
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from penstock.sinks.postgres.sink import PostgresSink
 
 
-class PostgresNode(PostgresTableOptions, TableNode):
+class PostgresNode(PostgresTableOptions, RowErrors, TableNode):
     """Keeps a PostgreSQL table right: rows replace each other by their key and are deleted, or are only added (`output_mode: append`).
 
     `_op` is applied and not stored: `d` deletes the row with the key. With `append`, an update or a delete is refused.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from penstock.pipeline.node import SinkNode
+from penstock.pipeline.node import RowErrors, SinkNode
 from penstock.pipeline.sinks.connector import connector_options
 from penstock.sinks.postgres.aggregate_options import PostgresAggregateOptions
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from penstock.sinks.postgres.aggregate import PostgresAggregateSink
 
 
-class PostgresAggregateNode(PostgresAggregateOptions, SinkNode):
+class PostgresAggregateNode(PostgresAggregateOptions, RowErrors, SinkNode):
     """Keeps rows by their key in one PostgreSQL table, and sums, counts, averages, least and greatest values of groups of them in another.
 
     `_op` is applied and not stored: an update or a delete is taken back from the aggregates.

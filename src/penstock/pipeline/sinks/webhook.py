@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from penstock.config import Settings
-from penstock.pipeline.node import SinkNode
+from penstock.pipeline.node import RowErrors, SinkNode
 from penstock.pipeline.sinks.connector import connector_options
 from penstock.sinks.webhook import WebhookOptions, WebhookSink
 
 
-class WebhookNode(WebhookOptions, SinkNode):
+class WebhookNode(WebhookOptions, RowErrors, SinkNode):
     """Posts rows as JSON to an address.
 
     `_op` is a field. Requests have an `Idempotency-Key`, which is the same when an epoch comes again, so that the receiver can tell.

@@ -29,6 +29,8 @@ class FileNode(SourceNode):
     Rows have no `_op`: all of them are inserts. A file that was read and changes later is not read again.
     """
 
+    stored_fields = frozenset({"primary_key", "path"})
+
     type: Literal["file"] = Field("file", description="`file`")
     path: PathText = Field(
         description="a file, a folder or a pattern, local or in an object store (`s3://...`)"

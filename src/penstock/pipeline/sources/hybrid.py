@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from penstock.errors import ConfigError
-from penstock.options import Owner, mistake, read_options, settings_of
+from penstock.options import OptionsOwner, mistake, read_options, settings_of
 from penstock.pipeline.node import SourceNode
 from penstock.pipeline.nodes import SOURCE_NODES
 from penstock.pipeline.sources.clickhouse import ClickHouseNode
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from penstock.config import Settings
-    from penstock.sources.base import Context, Source
+    from penstock.sources.base import Source, SourceContext
 
 OFFSETS = "starting_offsets"
 
@@ -123,7 +123,7 @@ class HybridNode(SourceNode):
         history = self._history_source(settings, None)
         return hybrid.BothParts(history, self._live_source(settings), cursor=self.cursor)
 
-    def boundary(self, settings: Settings, context: Context) -> dict[str, Any]:
+    def boundary(self, settings: Settings, context: SourceContext) -> dict[str, Any]:
         """Return where the history is to end and the live source to begin: called once, before the first start, and kept.
 
         It is a dictionary that JSON can say.
@@ -181,7 +181,9 @@ class HybridNode(SourceNode):
         return node.source(settings)
 
     def _node(self, values: dict[str, Any], part: str, settings: Settings) -> SourceNode:
-        owner = Owner(f"the {part} of the hybrid source", code="SOURCE_OPTION", syntax="{name}: {value}")
+        owner = OptionsOwner(
+            f"the {part} of the hybrid source", code="SOURCE_OPTION", syntax="{name}: {value}"
+        )
         with_key = {"primary_key": self.primary_key, **values} if self.primary_key else values
         return read_options(_model(values), with_key, owner=owner, settings=settings)
 

@@ -25,6 +25,8 @@ class IcebergNode(SourceNode):
     leaves such snapshots out.
     """
 
+    stored_fields = frozenset({"primary_key", "table"})
+
     type: Literal["iceberg"] = Field("iceberg", description="`iceberg`")
     table: str = Field(description="`catalog.schema.table`")
     mode: WordOrMode = Field(

@@ -47,6 +47,8 @@ class KafkaNode(SourceNode):
         "kafka.", "settings of the consumer, such as `kafka.security.protocol: SASL_SSL`"
     )
 
+    stored_fields = frozenset({"primary_key", "topic"})
+
     type: Literal["kafka"] = Field("kafka", description="`kafka`")
     topic: str = Field(description="a topic, several (`a,b`) or a pattern (`/orders-.*/`)")
     bootstrap_servers: BootstrapServers
@@ -77,7 +79,7 @@ class KafkaNode(SourceNode):
     operations: Annotated[Literal["none", "header", "upsert", "debezium"], IgnoringCase] = Field(
         "header",
         description="what says whether a record inserts, updates or deletes (`_op`): the header `dbz.op` (without it an insert, and without a value a "
-        "delete), `upsert` the same for topics in which a record without the header takes the place of the row with its `primary_key`, Debezium's "
+        "delete), `upsert` the same for topics in which a record without the header replaces the row with its `primary_key`, Debezium's "
         "envelope, or nothing",
     )
     include_metadata: bool = Field(

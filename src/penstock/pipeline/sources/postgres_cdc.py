@@ -22,6 +22,8 @@ class PostgresCdcNode(PostgresCdcOptions, SourceNode):
     `_op` is `i`, `u` or `d`; the rows of the snapshot are inserts. The server must write its log for that (`wal_level = logical`).
     """
 
+    stored_fields = frozenset({"primary_key", "slot", "publication"})
+
     type: Literal["postgres_cdc"] = Field("postgres_cdc", description="`postgres_cdc`")
 
     @property

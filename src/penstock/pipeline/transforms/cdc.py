@@ -11,7 +11,7 @@ from penstock.data.operation import DELETE, OPERATION
 from penstock.options import Names, mistake
 from penstock.pipeline.view_node import (
     ARRIVAL,
-    Read,
+    ViewInput,
     ViewTransformNode,
     column_of,
     log_name,
@@ -64,26 +64,26 @@ class CdcNode(ViewTransformNode):
     def keys(self) -> tuple[str, ...]:
         return self.primary_key if self.scd == 1 else (*self.primary_key, FROM)
 
-    def reads(self, names: Mapping[str, str], operations: Collection[str] = ()) -> tuple[Read, ...]:
+    def reads(self, names: Mapping[str, str], operations: Collection[str] = ()) -> tuple[ViewInput, ...]:
         node = names.get(self.from_.lower(), self.from_)
-        return (Read(node, log_name(node), log=True),)
+        return (ViewInput(node, log_name(node), log=True),)
 
     def definition(self, columns: Mapping[str, Sequence[str]]) -> str:
-        [(relation, known)] = columns.items()
+        [(relation, input_columns)] = columns.items()
         added = [_NUMBER, _GONE, *([FROM, TO] if self.scd == 2 else [])]
-        refuse_taken(added, known, node=self.from_)
+        refuse_taken(added, input_columns, node=self.from_)
 
         def named(field: str, names: Sequence[str]) -> list[str]:
-            return [column_of(name, known, field=field, node=self.from_) for name in names]
+            return [column_of(name, input_columns, field=field, node=self.from_) for name in names]
 
         keys, sequence = named("primary_key", self.primary_key), named("sequence_by", self.sequence_by)
         hidden = [quoted(_NUMBER), quoted(_GONE), *named("exclude", self.exclude)]
-        hidden += [quoted(name) for name in (ARRIVAL, OPERATION) if name in known]
+        hidden += [quoted(name) for name in (ARRIVAL, OPERATION) if name in input_columns]
         gone = self.delete_where
-        if gone is None and OPERATION in known:
+        if gone is None and OPERATION in input_columns:
             gone = f"{quoted(OPERATION)} = '{DELETE}'"
-        latest = [*sequence, *([quoted(ARRIVAL)] if ARRIVAL in known else [])]
-        # Behind a history stands one change for each moment; behind a table, one for each key.
+        latest = [*sequence, *([quoted(ARRIVAL)] if ARRIVAL in input_columns else [])]
+        # A history has one change for each moment of a key; a table has one for each key.
         same = keys if self.scd == 1 else [*keys, sequence[0]]
         order = ", ".join(f"{column} DESC NULLS LAST" for column in latest)
         rows = (

@@ -11,7 +11,7 @@ from penstock.data.operation import OPERATION
 from penstock.options import Names, mistake
 from penstock.pipeline.view_node import (
     ARRIVAL,
-    Read,
+    ViewInput,
     ViewTransformNode,
     column_of,
     log_name,
@@ -26,7 +26,7 @@ _RANK = "_rank"
 class DedupNode(ViewTransformNode):
     """Lets one row pass of those that are alike in some columns: the first or the last one, as they came or by the order of other columns.
 
-    Its rows have `_op`: a row that takes the place of another one is a `u`.
+    Its rows have `_op`: a row that replaces another one is a `u`.
 
     It keeps every row that ever came, duplicates too, so its state grows for as long as rows come.
     """
@@ -52,30 +52,35 @@ class DedupNode(ViewTransformNode):
     def keys(self) -> tuple[str, ...]:
         return self.primary_key or self.by
 
-    def reads(self, names: Mapping[str, str], operations: Collection[str] = ()) -> tuple[Read, ...]:
+    def reads(self, names: Mapping[str, str], operations: Collection[str] = ()) -> tuple[ViewInput, ...]:
         node = names.get(self.from_.lower(), self.from_)
         # A row that was updated or deleted is none of those to choose from.
         if node in operations:
-            return (Read(node, node),)
-        return (Read(node, log_name(node), log=True),)
+            return (ViewInput(node, node),)
+        return (ViewInput(node, log_name(node), log=True),)
 
     def definition(self, columns: Mapping[str, Sequence[str]]) -> str:
-        relation, known = next(iter(columns.items()), (self.from_, None))
-        if known is None:
+        relation, input_columns = next(iter(columns.items()), (self.from_, None))
+        if input_columns is None:
             # The rows of a view beside this one, whose columns Spark knows when it plans both.
-            known = [*self.by, *self.primary_key, *self.order_by]
-        refuse_taken([_RANK], known, node=self.from_)
-        is_log = ARRIVAL in known
-        by = [column_of(name, known, field="by", node=self.from_) for name in self.by or self.primary_key]
+            input_columns = [*self.by, *self.primary_key, *self.order_by]
+        refuse_taken([_RANK], input_columns, node=self.from_)
+        is_log = ARRIVAL in input_columns
+        by = [
+            column_of(name, input_columns, field="by", node=self.from_)
+            for name in self.by or self.primary_key
+        ]
         for name in self.primary_key:
-            column_of(name, known, field="primary_key", node=self.from_)
-        order = [column_of(name, known, field="order_by", node=self.from_) for name in self.order_by]
+            column_of(name, input_columns, field="primary_key", node=self.from_)
+        order = [column_of(name, input_columns, field="order_by", node=self.from_) for name in self.order_by]
         if is_log:
             order.append(quoted(ARRIVAL))
         direction = "ASC" if self.keep == "first" else "DESC"
         # Where rows change by key there is no order of arrival, and equal rows are chosen from by their key.
         ordered = ", ".join(f"{column} {direction} NULLS LAST" for column in order or by)
-        added = [quoted(name) for name in (_RANK, ARRIVAL, OPERATION) if name == _RANK or name in known]
+        added = [
+            quoted(name) for name in (_RANK, ARRIVAL, OPERATION) if name == _RANK or name in input_columns
+        ]
         return (
             f"SELECT * EXCEPT ({', '.join(added)}) FROM ("
             f"SELECT *, row_number() OVER (PARTITION BY {', '.join(by)} ORDER BY {ordered}) AS {quoted(_RANK)} "

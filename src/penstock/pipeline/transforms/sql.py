@@ -8,20 +8,25 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from penstock.options import mistake
-from penstock.pipeline.node import TransformNode
+from penstock.pipeline.node import RowErrors, TransformNode
 from penstock.sql.lexer import Kind, significant, split
 from penstock.sql.relation import BEGINS_QUERY, read_names, texts_of_call
 
 MEMBERSHIP = "dynamic_table_check"
 """The function that asks a dynamic table, which it names by a text."""
+SEVERAL_INPUTS = "unite the rows in a `sql` node without on_error, and read that"
+"""The hint for a query that leaves rows out, and reads those of several nodes."""
 
 
-class SqlNode(TransformNode):
+class SqlNode(RowErrors, TransformNode):
     """Filters and computes rows by a query of Spark: projections, functions, `explode`, `UNION ALL`, and joins with look-ups and tables that
     stand still.
 
     It sees one batch at a time and remembers nothing; aggregates, windows and joins of streams are for `view`. `_op` passes without being
     selected: a delete passes any filter, and an update that a filter does not let through becomes a delete.
+
+    With `on_error`, a row for which an expression of the query raises is left out, whole, and all others are what Spark makes of them. Such a
+    query reads the rows of one node, joins nothing but look-ups, and asks for no random values.
     """
 
     type: Literal["sql"] = Field("sql", description="`sql`")

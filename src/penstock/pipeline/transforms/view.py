@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from penstock.pipeline.transforms.sql import one_query
-from penstock.pipeline.view_node import Read, ViewTransformNode
+from penstock.pipeline.view_node import ViewInput, ViewTransformNode
 from penstock.sql.relation import read_names
 
 
@@ -29,8 +29,8 @@ class ViewNode(ViewTransformNode):
     def _is_one_query(cls, text: str) -> str:
         return one_query(text)
 
-    def reads(self, names: Mapping[str, str], operations: Collection[str] = ()) -> tuple[Read, ...]:
-        return tuple(Read(node, node) for node in read_names(self.sql, names))
+    def reads(self, names: Mapping[str, str], operations: Collection[str] = ()) -> tuple[ViewInput, ...]:
+        return tuple(ViewInput(node, node) for node in read_names(self.sql, names))
 
     def definition(self, columns: Mapping[str, Sequence[str]]) -> str:
         return self.sql

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.sinks.clickhouse.client import Address, ClickHouseError, Client, transient
+from penstock.sinks.clickhouse.client import ClickHouseAddress, ClickHouseClient, ClickHouseError, transient
 from penstock.sinks.column import column, row_as_json
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def insert_settings(token: str, chunks: int, chunk: int) -> Mapping[str, str]:
 
 def send_chunks(
     frame: DataFrame,
-    address: Address,
+    address: ClickHouseAddress,
     into: str,
     token: str,
     *,
@@ -72,7 +72,7 @@ def send_chunks(
 class _Insert:
     """What a task does with its chunk: insert it, and return the failure if there is one."""
 
-    address: Address
+    address: ClickHouseAddress
     into: str
     token: str
     chunks: int
@@ -93,7 +93,7 @@ class _Insert:
             table = table.drop_columns([CONTENT])
         settings = insert_settings(token, self.chunks, chunk)
         try:
-            with Client(self.address) as client:
+            with ClickHouseClient(self.address) as client:
                 client.insert(self.into, table, settings)
         except (ClickHouseError, OSError, http.client.HTTPException) as error:
             yield _failure(chunk, error)

@@ -6,9 +6,9 @@ import http.client
 
 from penstock.errors import PenstockError
 from penstock.sinks.errors import refused, row_refused
-from penstock.sources.clickhouse.client import Address as Address
+from penstock.sources.clickhouse.client import ClickHouseAddress as ClickHouseAddress
+from penstock.sources.clickhouse.client import ClickHouseClient as ClickHouseClient
 from penstock.sources.clickhouse.client import ClickHouseError as ClickHouseError
-from penstock.sources.clickhouse.client import Client as Client
 from penstock.sources.clickhouse.client import Refusal as Refusal
 from penstock.sources.clickhouse.client import Url as Url
 from penstock.sources.clickhouse.client import passing

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, Field, field_validator
 
 from penstock.options import Count, Duration, Expressions, FromSetting, Texts
-from penstock.sinks.clickhouse.client import Address, Url
+from penstock.sinks.clickhouse.client import ClickHouseAddress, Url
 from penstock.sinks.server import ServerOptions
 
 EXAMPLE = "http://user:password@host:8123/database"
@@ -57,9 +57,9 @@ class ClickHouseOptions(ServerOptions):
             return settings
         return {name: int(value) if isinstance(value, bool) else value for name, value in settings.items()}
 
-    def address(self) -> Address:
+    def address(self) -> ClickHouseAddress:
         """Return the address with what the other options say."""
-        return Address.of(self.url).completed(
+        return ClickHouseAddress.of(self.url).completed(
             user=self.user,
             password=self.password,
             database=self.database,

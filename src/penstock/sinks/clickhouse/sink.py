@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.data.operation import DELETE
@@ -20,22 +21,27 @@ from penstock.errors import ConfigError, DataError, PenstockError, suggest
 from penstock.sinks.base import Epoch, Guarantee, Target
 from penstock.sinks.clickhouse import client, table
 from penstock.sinks.clickhouse.chunk import insert_settings, send_chunks
-from penstock.sinks.clickhouse.client import Client
+from penstock.sinks.clickhouse.client import ClickHouseClient
 from penstock.sinks.clickhouse.column import check_columns, column_type, encode, quoted
 from penstock.sinks.clickhouse.options import ClickHouseTableOptions
 from penstock.sinks.clickhouse.table import VERSION, WINDOW, Table, full_name
 from penstock.sinks.column import column
-from penstock.sinks.epoch_rows import AT_ONCE_BYTES
+from penstock.sinks.epoch_rows import AT_ONCE_BYTES, EpochRows
+from penstock.sinks.errors import ROW_REFUSED
+from penstock.sinks.failed_row import INPUT, input_of
 from penstock.sinks.last_by_key import last_of_each_key
 from penstock.sinks.operation import inserts_alone, inserts_of, require_rows_by_key, stored_schema
 from penstock.sinks.server import ServerSink
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from penstock.config import Settings
+    from penstock.sinks.refused import RefusedRows
 
 MOST_CHUNKS = 1_000
+CHECK_SETTINGS = {"async_insert": "0", "input_format_null_as_default": "0"}
 
 
 class ClickHouseSink(ServerSink):
@@ -49,13 +55,15 @@ class ClickHouseSink(ServerSink):
     def __init__(self, options: Mapping[str, Any], settings: Settings | None = None) -> None:
         super().__init__(options, settings)
         self._address = self.options.address()
-        self._client = Client(self._address)
+        self._client = ClickHouseClient(self._address)
         self._guarantee = Guarantee.AT_LEAST_ONCE
         self._version: str | None = None
         """The column in which this sink counts the versions of rows."""
         self._counter = 0
         self._deleted: str | None = None
         """The column of the table that says that a row is gone."""
+        self._left_out = 0
+        """How many rows of the epoch are refused, and are not among those that are written."""
         self._without_null: tuple[str, ...] = ()
         """Columns that take no NULL, beside those of the key and the version."""
 
@@ -75,18 +83,25 @@ class ClickHouseSink(ServerSink):
     def check_server(self, target: Target) -> None:
         existing = table.find_table(self._client, self.options.table)
         if existing is None:
-            if not self.options.create:
-                raise DataError(
-                    f"there is no table {self.options.table}",
-                    code="SINK_TABLE_MISSING",
-                    where=self._address.location,
-                    hint='create it, or let penstock do it with .option("create", True)',
-                )
+            self._refuse_missing()
         else:
             self._check_table(target, existing)
         exact = existing is None or target.mode != "append" or existing.window > 0
         self._guarantee = Guarantee.EXACTLY_ONCE if exact else Guarantee.AT_LEAST_ONCE
         self.guarantee_reason = _guarantee_reason(target.mode, existing)
+
+    def check_reachable(self, target: Target) -> None:
+        if table.find_table(self._client, self.options.table) is None:
+            self._refuse_missing()
+
+    def _refuse_missing(self) -> None:
+        if not self.options.create:
+            raise DataError(
+                f"there is no table {self.options.table}",
+                code="SINK_TABLE_MISSING",
+                where=self._address.location,
+                hint='create it, or let penstock do it with .option("create", True)',
+            )
 
     def prepare(self, target: Target) -> None:
         options = self.options
@@ -121,18 +136,93 @@ class ClickHouseSink(ServerSink):
                 self._begin_versions(target)
 
     def write(self, epoch: Epoch) -> int | None:
-        target, token = self.target, f"{self.target.query}-{epoch.number}"
+        refused = self.target.refused
+        self._left_out = 0
+        if refused is None:
+            return self._write(epoch.frame, epoch.number)
+        try:
+            frame = self._without(epoch.frame, refused) if refused.count() else epoch.frame
+            return self._write(frame, epoch.number)
+        except DataError as error:
+            if error.code != ROW_REFUSED or not self._refuse(epoch.frame, refused):
+                raise
+        refused.keep()
+        return self._write(self._without(epoch.frame, refused), epoch.number)
+
+    def _write(self, rows: DataFrame, number: int) -> int:
+        target, token = self.target, f"{self.target.query}-{number}"
         if target.operation is not None and target.mode == "update" and self._deleted is None:
-            with _persisted(epoch.frame) as (changes, _):
+            with _persisted(rows) as (changes, _):
                 return self._insert_and_delete(changes, target, token)
-        with inserts_alone(self.describe()), _persisted(self._encoded(target, epoch.frame)) as (frame, rows):
+        with inserts_alone(self.describe()), _persisted(self._encoded(target, rows)) as (frame, count):
             if target.mode == "complete":
-                self._replace(frame, rows, target)
+                self._replace(frame, count, target)
             elif self._deleted is not None and self._without_null and target.operation is not None:
-                self._insert_with_gone(frame, rows, self._deleted, token)
-            elif rows:
-                self._insert(frame, rows, self.options.table, token)
-        return rows
+                self._insert_with_gone(frame, count, self._deleted, token)
+            elif count:
+                self._insert(frame, count, self.options.table, token)
+        return count
+
+    def _counting(self, frame: DataFrame) -> DataFrame:
+        """The rows that count, each with what a dead letter has of it: of a key of which only the last row is written, only that."""
+        named = frame.withColumn(INPUT, input_of(frame.columns))
+        takes_last = self.target.mode == "update" and not self._query_version(self.target)
+        return last_of_each_key(named, self.target.keys) if takes_last else named
+
+    def _without(self, frame: DataFrame, refused: RefusedRows) -> DataFrame:
+        """The rows without those that are refused, and all that are the same."""
+        from pyspark.sql import functions as F  # as PySpark's users have it
+
+        # A chunk without refused rows has the same number as before, so that it is dropped when it is there already.
+        self._left_out = refused.count()
+        gone = frame.sparkSession.createDataFrame([(row,) for row in refused.inputs()], f"{INPUT} STRING")
+        return self._counting(frame).join(F.broadcast(gone), INPUT, "left_anti").drop(INPUT)
+
+    def _refuse(self, frame: DataFrame, refused: RefusedRows) -> int:
+        """Find the rows that the server refuses, and return how many they are.
+
+        They are given to a table beside this one which has the same columns and constraints, and stores nothing.
+        """
+        target = self.target
+        named = self._without(frame, refused) if refused.count() else frame
+        named = self._counting(named)
+        if target.operation is not None and target.mode == "update":
+            # A delete is not looked at: it may have no values but its key.
+            named = named.where(~column(target.operation).eqNullSafe(DELETE)).drop(column(target.operation))
+            target = replace(target, operation=None)
+        stage = f"{self.options.table}_penstock_{target.query.replace('-', '')[:12]}_check"
+        self._execute(f"DROP TABLE IF EXISTS {full_name(stage)} SYNC")
+        before = refused.count()
+        try:
+            self._execute(
+                f"CREATE TABLE IF NOT EXISTS {full_name(stage)} AS {full_name(self.options.table)} ENGINE = Null"
+            )
+            with EpochRows(self._encoded(target, named)) as rows:
+                for batch in rows.batches():
+                    self._refuse_of(batch, stage, refused)
+        finally:
+            self._execute(f"DROP TABLE IF EXISTS {full_name(stage)} SYNC")
+        return refused.count() - before
+
+    def _refuse_of(self, batch: pa.RecordBatch, stage: str, refused: RefusedRows) -> None:
+        import pyarrow as pa
+
+        inputs, sent = batch.column(INPUT), pa.table(batch.drop_columns([INPUT]))
+        into = f"{full_name(stage)} ({', '.join(map(quoted, sent.column_names))})"
+        parts = [(0, batch.num_rows)]
+        while parts:
+            begin, end = parts.pop()
+            rows = sent.slice(begin, end - begin)
+            try:
+                self.retry(partial(self._client.insert, into, rows, CHECK_SETTINGS))
+            except DataError as error:
+                if error.code != ROW_REFUSED:
+                    raise
+                if end - begin == 1:
+                    refused.add(error.message, inputs[begin].as_py())
+                else:
+                    middle = begin + (end - begin) // 2
+                    parts += [(middle, end), (begin, middle)]
 
     def close(self) -> None:
         self._client.close()
@@ -164,7 +254,7 @@ class ClickHouseSink(ServerSink):
         return last.withColumn(self._version, F.lit(self._counter).cast("bigint"))
 
     def _insert(self, frame: DataFrame, rows: int, name: str, token: str) -> None:
-        chunks = min(math.ceil(rows / self.options.batch_rows), MOST_CHUNKS)
+        chunks = min(math.ceil((rows + self._left_out) / self.options.batch_rows), MOST_CHUNKS)
         into = f"{full_name(name)} ({', '.join(map(quoted, frame.columns))})"
         if chunks == 1 and _bytes(frame) <= AT_ONCE_BYTES:
             arrow, settings = frame.toArrow(), insert_settings(token, chunks, 0)

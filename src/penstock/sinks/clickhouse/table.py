@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
-from penstock.sinks.clickhouse.client import Client
+from penstock.sinks.clickhouse.client import ClickHouseClient
 from penstock.sinks.clickhouse.column import (
     TableColumn,
     column_type,
@@ -77,7 +77,7 @@ class Table:
         return next((column for column in self.columns if column.name == name), None)
 
 
-def find_table(client: Client, name: str) -> Table | None:
+def find_table(client: ClickHouseClient, name: str) -> Table | None:
     """Return the table of that name, `table` or `database.table`; None when it does not exist."""
     where = _where(name)
     rows = client.rows(
@@ -141,7 +141,7 @@ def full_name(name: str) -> str:
 
 
 def create_table(
-    client: Client,
+    client: ClickHouseClient,
     name: str,
     schema: StructType,
     *,
@@ -176,7 +176,7 @@ def create_table(
     )
 
 
-def add_columns(client: Client, name: str, fields: Iterable[StructField]) -> None:
+def add_columns(client: ClickHouseClient, name: str, fields: Iterable[StructField]) -> None:
     """Add columns to a table."""
     for field in fields:
         client.execute(
@@ -184,7 +184,7 @@ def add_columns(client: Client, name: str, fields: Iterable[StructField]) -> Non
         )
 
 
-def newest_version(client: Client, name: str, column: str) -> int:
+def newest_version(client: ClickHouseClient, name: str, column: str) -> int:
     """Return the newest version of a row in a table, 0 when it has none."""
     rows = client.rows(f"SELECT max({quoted(column)}) AS last FROM {full_name(name)}")
     return int(rows[0]["last"] or 0)
@@ -217,7 +217,7 @@ def _expressions(key: str) -> tuple[str, ...]:
     return tuple(unquoted(part) for part in split_arguments(inner))
 
 
-def _window(client: Client, engine: str, full: str) -> int:
+def _window(client: ClickHouseClient, engine: str, full: str) -> int:
     """How many inserts are remembered: what the table says, or else the server."""
     if not engine.endswith("MergeTree"):
         return 0

@@ -14,7 +14,7 @@ from penstock.errors import ConfigError, DataError, PenstockError
 from penstock.sinks.base import Guarantee
 from penstock.sinks.clickhouse import client, table
 from penstock.sinks.clickhouse.chunk import insert_settings
-from penstock.sinks.clickhouse.client import Client
+from penstock.sinks.clickhouse.client import ClickHouseClient
 from penstock.sinks.clickhouse.column import check_columns, column_type, quoted, text
 from penstock.sinks.clickhouse.options import ClickHouseOptions
 from penstock.sinks.clickhouse.table import DELETED, VERSION, Table, full_name
@@ -46,7 +46,7 @@ class ClickHouseViewSink(ViewSink):
     def __init__(self, options: Mapping[str, Any], settings: Settings | None = None) -> None:
         super().__init__(options, settings)
         self._address = self.options.address()
-        self._client = Client(self._address)
+        self._client = ClickHouseClient(self._address)
         self._newest = 0
         self._life = 0
         """The version before the first one since the table was last brought in line."""

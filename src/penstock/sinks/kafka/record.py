@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.data.operation import DELETE, INSERT
@@ -44,8 +44,12 @@ def records(
     avro: AvroValue,
     operation: str | None = None,
     tombstones: bool = False,
+    beside: Sequence[Column] = (),
 ) -> DataFrame:
-    """Return a frame of records: one key column is sent as it is, several as JSON; the operation of a row is a header."""
+    """Return a frame of records: one key column is sent as it is, several as JSON; the operation of a row is a header.
+
+    `beside` are columns that are not sent.
+    """
     from pyspark.sql import functions as F  # as PySpark's users have it
 
     ready = form in ("string", "binary")
@@ -69,7 +73,7 @@ def records(
         columns.append(F.col("headers"))
     elif pairs:
         columns.append(F.array(*pairs).alias("headers"))
-    return frame.select(*columns)
+    return frame.select(*columns, *beside)
 
 
 def _header(name: str, value: Column) -> Column:

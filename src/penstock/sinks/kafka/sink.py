@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.errors import ConnectorError, PenstockError
+from penstock.errors import ConnectorError, DataError, PenstockError
 from penstock.sinks.base import Epoch, Guarantee, Target, counted
 from penstock.sinks.epoch_rows import EpochRows
+from penstock.sinks.errors import ROW_REFUSED
+from penstock.sinks.failed_row import INPUT, input_of
 from penstock.sinks.kafka import transaction
 from penstock.sinks.kafka.avro_value import AvroValue
 from penstock.sinks.kafka.options import KafkaOptions
 from penstock.sinks.kafka.record import records, value_format
 from penstock.sinks.operation import stored_schema
-from penstock.sinks.package import require_package
+from penstock.sinks.require import require_package
 from penstock.sinks.server import ServerSink
 from penstock.spark.connectors import ensure_format
 from penstock.spark.errors.cause import faults
@@ -23,7 +25,7 @@ from penstock.spark.kafka_access import access, for_java, for_librdkafka, prefix
 from penstock.spark.micro_batch.live import Live
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from penstock.config import Settings
 
@@ -73,7 +75,7 @@ class KafkaSink(ServerSink):
             **unprefixed(self.options.model_extra or {}),
             "bootstrap.servers": self.options.bootstrap_servers,
         }
-        self._transactions: transaction.Transactions | None = None
+        self._transactions: transaction.TransactionalProducer | None = None
         self._avro = AvroValue()
         self._first = True
         self._last: EpochRows | None = None
@@ -90,6 +92,14 @@ class KafkaSink(ServerSink):
             ensure_format(target.spark, "avro", target.settings)
         if not self.options.in_transactions:
             ensure_format(target.spark, "kafka", target.settings)
+
+    def check_server(self, target: Target) -> None:
+        self.check_reachable(target)
+
+    def check_reachable(self, target: Target) -> None:
+        settings = access(self._client)
+        if settings is not None:
+            transaction.look_for_topic(settings, self.options.topic)
 
     def prepare(self, target: Target) -> None:
         columns = stored_schema(target)
@@ -117,8 +127,15 @@ class KafkaSink(ServerSink):
         if epoch.number <= mark:
             return 0
         self._last = EpochRows(self._records(epoch.frame), last=self._last)
-        with self._last as rows:
-            return self.retry(lambda: self._commit(epoch.number, rows))
+        try:
+            with self._last as rows:
+                return self.retry(lambda: self._commit(epoch.number, rows))
+        except DataError as error:
+            if error.code != ROW_REFUSED or self.target.refused is None:
+                raise
+        named = input_of(epoch.frame.columns).alias(INPUT)
+        with EpochRows(self._records(epoch.frame, beside=(named,))) as rows:
+            return self.retry(lambda: self._commit_taken(epoch.number, rows))
 
     @property
     def is_live(self) -> bool:
@@ -150,10 +167,10 @@ class KafkaSink(ServerSink):
             return None
         return ConnectorError(f"Kafka refuses: {kind}", code="SINK_REFUSED", where=self.describe())
 
-    def _producing(self) -> transaction.Transactions:
+    def _producing(self, *, singly: bool = False) -> transaction.TransactionalProducer:
         if self._transactions is None:
-            self._transactions = transaction.Transactions(
-                for_librdkafka(self._client),
+            self._transactions = transaction.TransactionalProducer(
+                {**for_librdkafka(self._client), **(transaction.SINGLY if singly else {})},
                 topic=self.options.topic,
                 transactional_id=self.options.transactional_id or f"penstock-{self.target.query}",
                 query=self.target.query,
@@ -164,6 +181,44 @@ class KafkaSink(ServerSink):
         transactions = self._producing()
         # After a broken connection only the mark says whether the transaction was committed.
         return 0 if transactions.mark >= number else transactions.write(number, rows.batches())
+
+    def _commit_taken(self, number: int, rows: EpochRows) -> int:
+        """Commit the records that the broker takes, which go to it one by one, and note the others before."""
+        import pyarrow as pa
+
+        refused = self.target.refused
+        assert refused is not None
+        if self._producing().mark >= number:
+            return 0
+        refused.restart()
+        reasons = self._refused(rows)
+        taken, position = [], 0
+        for batch in rows.batches():
+            places = range(position, position + batch.num_rows)
+            position += batch.num_rows
+            good = [at for at, place in enumerate(places) if place not in reasons]
+            taken.append(batch.take(pa.array(good, pa.int64())))
+            for at, place in enumerate(places):
+                if place in reasons:
+                    refused.add(f"Kafka refuses a record: {reasons[place]}", batch.column(INPUT)[at].as_py())
+        refused.keep()
+        count = self._producing(singly=True).write(number, taken)
+        self.close()  # the next epoch sends its records together again
+        return count
+
+    def _refused(self, rows: EpochRows) -> dict[int, str]:
+        """The positions of the records that the broker does not take, and why; what it takes is not stored."""
+        records = [record for batch in rows.batches() for record in transaction.records_of(batch)]
+        refused: dict[int, str] = {}
+        unknown = set(range(len(records)))
+        while unknown:
+            before = len(unknown)
+            self.close()
+            self._producing(singly=True).ask(records, unknown, refused)
+            if len(unknown) == before:
+                raise transaction.timed_out()
+        self.close()
+        return refused
 
     def _send(self, frame: DataFrame) -> int:
         watched, rows = counted(self._records(frame))
@@ -180,7 +235,7 @@ class KafkaSink(ServerSink):
             "includeHeaders": "headers" in frame.columns,
         }
 
-    def _records(self, frame: DataFrame) -> DataFrame:
+    def _records(self, frame: DataFrame, *, beside: Sequence[Column] = ()) -> DataFrame:
         return records(
             frame,
             self._format,
@@ -189,6 +244,7 @@ class KafkaSink(ServerSink):
             avro=self._avro,
             operation=self.target.operation,
             tombstones=self.options.tombstones,
+            beside=beside,
         )
 
     def _require_topic(self) -> None:

@@ -12,18 +12,22 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ConfigError, ConnectorError, DataError, PenstockError
+from penstock.sinks.errors import ROW_REFUSED
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
+Record = tuple[bytes | None, bytes | None, list[tuple[str, str | bytes | None]] | None]
 CALL_SECONDS = 10.0
 LOOK_SECONDS = 1.0
+LAST_REPORTS_SECONDS = 0.2
+"""How long to wait for what the broker says of records that were on their way with one that it has refused."""
 POLL_EVERY = 5_000
 TOPIC_SECONDS = 2.0
 """How long a topic that the broker creates by itself may take to appear."""
@@ -41,8 +45,14 @@ PRODUCER = {
     "log_level": 0,
 }
 
+SINGLY = {
+    # Each record is a batch of its own, which the broker takes or not.
+    "batch.num.messages": 1,
+    "delivery.report.only.error": False,
+}
 
-class Transactions:
+
+class TransactionalProducer:
     """A transactional producer and its mark; after an error the sink closes it, and a new one reads what was committed."""
 
     def __init__(self, conf: Mapping[str, Any], *, topic: str, transactional_id: str, query: str) -> None:
@@ -82,6 +92,39 @@ class Transactions:
         self.mark = number
         return rows
 
+    def ask(self, records: Sequence[Record], unknown: set[int], refused: dict[int, str]) -> None:
+        """Send records in a transaction, singly; take those out of `unknown` of which the broker says something. `close` comes behind it, and aborts it.
+
+        Those that it does not take are in `refused`, with the reasons. The first of them ends the transaction: the others wait for the next one.
+        """
+        from confluent_kafka import KafkaError, KafkaException
+
+        def told(position: int, error: KafkaError | None, _: Any = None) -> None:
+            if error is None:
+                unknown.discard(position)
+            elif error.code() in _of_rows() and error.code() != KafkaError._INVALID_DIFFERENT_RECORD:
+                unknown.discard(position)
+                refused[position] = str(error.str())
+
+        self._producer.begin_transaction()
+        left = len(refused)
+        for position in sorted(unknown):
+            try:
+                self._produce(records[position], on_delivery=partial(told, position))
+            except KafkaException as error:
+                if error.args[0].code() not in _of_rows():
+                    break  # a record before it was refused: the transaction takes no more
+                told(position, error.args[0])
+                left += 1
+            if position % POLL_EVERY == 0:
+                self._producer.poll(0)
+        deadline = time.monotonic() + CALL_SECONDS
+        while len(self._producer) and time.monotonic() < deadline:
+            if self._producer.poll(0.05):
+                deadline = time.monotonic() + CALL_SECONDS
+            if len(refused) > left:
+                deadline = min(deadline, time.monotonic() + LAST_REPORTS_SECONDS)
+
     def close(self) -> None:
         """Abort an open transaction; when the broker does not answer, it or the next owner of the id does so later.
 
@@ -103,25 +146,21 @@ class Transactions:
                 _bounded(consumer.close, seconds=2.0)
 
     def _send(self, batch: pa.RecordBatch) -> int:
-        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        rows: int = batch.num_rows
-        nothing = [None] * rows
-        values = columns["value"].to_pylist()
-        keys = columns["key"].to_pylist() if "key" in columns else nothing
-        headers = columns["headers"].to_pylist() if "headers" in columns else nothing
-        producer, topic = self._producer, self._topic
-        for index in range(rows):
-            structs = headers[index]
-            pairs = None if structs is None else [(header["key"], header["value"]) for header in structs]
-            while True:
-                try:
-                    producer.produce(topic, values[index], keys[index], headers=pairs)
-                    break
-                except BufferError:
-                    self._make_room()
+        for index, record in enumerate(records_of(batch)):
+            self._produce(record)
             if index % POLL_EVERY == 0:
-                producer.poll(0)
-        return rows
+                self._producer.poll(0)
+        return int(batch.num_rows)
+
+    def _produce(self, record: Record, **more: Any) -> None:
+        """Give a record to the producer, when there is room for it."""
+        value, key, headers = record
+        while True:
+            try:
+                self._producer.produce(self._topic, value, key, headers=headers, **more)
+                return
+            except BufferError:
+                self._make_room()
 
     def _cause(self, error: Exception) -> Exception:
         """The cause of an error: a record that was refused, or the first fatal error of the producer."""
@@ -143,14 +182,14 @@ class Transactions:
             if self._faults:
                 raise KafkaException(self._faults[0])
             if time.monotonic() > deadline:
-                raise _timed_out()
+                raise timed_out()
 
     def _flush(self) -> None:
         """Wait until the broker has all records; when it takes none for a while, it does not answer."""
         waiting = len(self._producer)
         while (left := self._producer.flush(CALL_SECONDS)) > 0:
             if left >= waiting:
-                raise _timed_out()
+                raise timed_out()
             waiting = left
 
     def _commit(self) -> None:
@@ -185,6 +224,18 @@ class Transactions:
                 return committed.offset - 1 if committed.offset >= 0 else -1
 
 
+def records_of(batch: pa.RecordBatch) -> Iterator[Record]:
+    """The records of rows: value, key and headers."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    nothing = [None] * batch.num_rows
+    values = columns["value"].to_pylist()
+    keys = columns["key"].to_pylist() if "key" in columns else nothing
+    headers = columns["headers"].to_pylist() if "headers" in columns else nothing
+    for value, key, structs in zip(values, keys, headers, strict=True):
+        pairs = None if structs is None else [(header["key"], header["value"]) for header in structs]
+        yield value, key, pairs
+
+
 def _require_topic(producer: Producer, topic: str, faults: list[KafkaError]) -> None:
     from confluent_kafka import KafkaError, KafkaException
 
@@ -212,6 +263,59 @@ def find_topic(conf: Mapping[str, Any], topic: str) -> None:
     """Raise when a topic is not there and the broker does not make it."""
     faults: list[KafkaError] = []
     _require_topic(_new_producer({**conf, "log_level": 0}, faults), topic, faults)
+
+
+def look_for_topic(conf: Mapping[str, Any], topic: str) -> None:
+    """Raise when a topic is not there, and the broker surely does not make it; unlike `find_topic`, this does not have it made."""
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    faults: list[KafkaError] = []
+    settings: dict[str, Any] = {**conf, "log_level": 0, "error_cb": _noting_refusals(faults)}
+    admin = AdminClient(settings)
+    deadline = time.monotonic() + TOPIC_SECONDS
+    while True:
+        try:
+            _describe_topic(admin, topic, faults)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+            # A topic that was made a moment ago is not known to all brokers yet.
+            if time.monotonic() > deadline:
+                if _makes_topics(admin):
+                    return
+                raise
+            time.sleep(0.1)
+        else:
+            return
+
+
+def _describe_topic(admin: Any, topic: str, faults: list[KafkaError]) -> None:
+    """Ask for a topic without having it made; raises what the broker or the client says."""
+    from confluent_kafka import KafkaException, TopicCollection
+
+    future = admin.describe_topics(TopicCollection([topic]), request_timeout=CALL_SECONDS / 2)[topic]
+    # A refused password looks like a server that does not answer, but for an error of the client.
+    while not future.done() and not faults:
+        admin.poll(0.05)
+    if faults:
+        raise KafkaException(faults[0])
+    future.result()
+
+
+def _makes_topics(admin: Any) -> bool:
+    """Whether the brokers make topics that are written to; True also when they do not say."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # as its documentation has it
+
+    name = "auto.create.topics.enable"
+    try:
+        nodes = admin.describe_cluster(request_timeout=CALL_SECONDS / 2).result().nodes
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(nodes[0].id))
+        settings = admin.describe_configs([resource], request_timeout=CALL_SECONDS / 2)[resource].result()
+    except KafkaException:
+        return True
+    return name not in settings or settings[name].value != "false"
 
 
 def transient(error: Exception) -> str | None:
@@ -246,12 +350,14 @@ def translate(error: Exception, *, where: str) -> PenstockError | None:
             where=where,
             hint="create it, or correct the option 'topic'",
         )
-    if code == KafkaError.MSG_SIZE_TOO_LARGE:
+    if code in _of_rows():
+        size = 'raise the limit of the topic and .option("kafka.message.max.bytes", ...)'
+        key = "a topic that is compacted takes no record without a key"
         return DataError(
             f"Kafka refuses a record: {text}",
-            code="SINK_ROW_REFUSED",
+            code=ROW_REFUSED,
             where=where,
-            hint='nothing of the batch was sent; raise the limit of the topic and .option("kafka.message.max.bytes", ...)',
+            hint=f"nothing of the batch was sent; {size if code == KafkaError.MSG_SIZE_TOO_LARGE else key}",
         )
     return ConnectorError(
         f"Kafka refuses: {text}",
@@ -264,12 +370,6 @@ def translate(error: Exception, *, where: str) -> PenstockError | None:
 def _new_producer(conf: Mapping[str, Any], faults: list[KafkaError]) -> Producer:
     from confluent_kafka import KafkaError, KafkaException, Producer
 
-    def on_error(error: KafkaError) -> None:
-        if error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED) or (
-            error.code() == KafkaError._SSL and "verify failed" in error.str()
-        ):
-            faults.append(error)
-
     def on_delivery(error: KafkaError | None, _: Any) -> None:
         if error is not None and error.code() not in (
             KafkaError._PURGE_QUEUE,
@@ -278,13 +378,26 @@ def _new_producer(conf: Mapping[str, Any], faults: list[KafkaError]) -> Producer
             faults.append(error)
 
     try:
-        return Producer({**conf, "error_cb": on_error, "on_delivery": on_delivery})
+        return Producer({**conf, "error_cb": _noting_refusals(faults), "on_delivery": on_delivery})
     except KafkaException as error:
         raise ConfigError(
             f"Kafka's client refuses its settings: {error.args[0].str()}",
             code="STREAM_OPTION_VALUE",
             hint="this sink uses librdkafka; settings that get into the cluster may be Java's, others are its own",
         ) from error
+
+
+def _noting_refusals(faults: list[KafkaError]) -> Callable[[KafkaError], None]:
+    """What notes that the broker refuses to talk, which the client tells in no other way."""
+    from confluent_kafka import KafkaError
+
+    def on_error(error: KafkaError) -> None:
+        if error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED) or (
+            error.code() == KafkaError._SSL and "verify failed" in error.str()
+        ):
+            faults.append(error)
+
+    return on_error
 
 
 def _consumer(conf: Mapping[str, Any]) -> Consumer:
@@ -325,7 +438,7 @@ def _bounded(call: Callable[[], Any], *, seconds: float = CALL_SECONDS + 2) -> N
     try:
         error = ended.get(timeout=seconds)
     except queue.Empty:
-        raise _timed_out() from None
+        raise timed_out() from None
     if error is not None:
         raise error
 
@@ -338,7 +451,7 @@ def _plain(error: Exception) -> Exception:
     return cause if isinstance(error, SystemError) and isinstance(cause, KafkaException) else error
 
 
-def _timed_out() -> KafkaException:
+def timed_out() -> KafkaException:
     from confluent_kafka import KafkaError, KafkaException
 
     return KafkaException(KafkaError(KafkaError._TIMED_OUT, "the broker does not answer"))
@@ -350,11 +463,19 @@ def _fenced() -> tuple[int, ...]:
     return (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
 
+def _of_rows() -> tuple[int, ...]:
+    """Errors about a record: it is too large, or has no key where it must have one. All others of a batch get one of these when one is refused."""
+    from confluent_kafka import KafkaError
+
+    return (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD)
+
+
 def _is_transient(problem: KafkaError) -> bool:
     from confluent_kafka import KafkaError
 
     if problem.code() in (
         *_fenced(),
+        *_of_rows(),
         KafkaError._AUTHENTICATION,
         KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -363,7 +484,6 @@ def _is_transient(problem: KafkaError) -> bool:
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError._UNKNOWN_TOPIC,
-        KafkaError.MSG_SIZE_TOO_LARGE,
     ):
         return False
     unreachable = (

@@ -18,7 +18,7 @@ from penstock.sinks.json_row import json_name, json_texts, require_json, row_tex
 from penstock.sinks.kafka import transaction
 from penstock.sinks.kafka.options import PREFIX
 from penstock.sinks.key_change import by_key
-from penstock.sinks.package import require_package
+from penstock.sinks.require import require_package
 from penstock.sinks.server import ServerOptions
 from penstock.sinks.view_sink import Change, ViewSink, ViewTarget
 from penstock.spark.kafka_access import BootstrapServers, access, for_librdkafka, unprefixed
@@ -65,7 +65,7 @@ class KafkaViewSink(ViewSink):
             **unprefixed(self.options.model_extra or {}),
             "bootstrap.servers": self.options.bootstrap_servers,
         }
-        self._transactions: transaction.Transactions | None = None
+        self._transactions: transaction.TransactionalProducer | None = None
 
     @property
     def guarantee(self) -> Guarantee:
@@ -90,7 +90,7 @@ class KafkaViewSink(ViewSink):
     def open(self, target: ViewTarget) -> int | None:
         self._target = target
         if self._transactions is None:
-            self._transactions = transaction.Transactions(
+            self._transactions = transaction.TransactionalProducer(
                 for_librdkafka(self._client),
                 topic=self.options.topic,
                 transactional_id=f"penstock-{target.id}",

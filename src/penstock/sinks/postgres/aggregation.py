@@ -30,7 +30,7 @@ FLOATING = ("float", "double")
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GroupColumn:
     """A column by which rows are grouped."""
 
     name: str
@@ -48,7 +48,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
+class StoredAggregate:
     """One aggregate, and the columns in which it is kept."""
 
     name: str
@@ -97,7 +97,7 @@ class Aggregate:
             + sql.SQL(f" END)::{self.type}) STORED")
         )
 
-    def kept(self) -> dict[str, sql.Composable]:
+    def written_columns(self) -> dict[str, sql.Composable]:
         """The columns that are written, with their values for rows with weights."""
         from psycopg import sql
 
@@ -143,24 +143,29 @@ class Aggregation:
 
     landing: str
     table: str
-    groups: tuple[Group, ...]
-    aggregates: tuple[Aggregate, ...]
+    groups: tuple[GroupColumn, ...]
+    aggregates: tuple[StoredAggregate, ...]
 
     @classmethod
     def of(cls, options: PostgresAggregateOptions, fields: Iterable[Field]) -> Aggregation:
         """Return what the options say about rows with these columns; raises where they cannot work."""
         columns = {field.name: field for field in fields}
         groups = tuple(
-            Group(name, field.name, result.type or column_type(field))
+            GroupColumn(name, field.name, result.type or column_type(field))
             for name, result in options.group_by.items()
             for field in [_field(columns, result.from_ or name)]
         )
         aggregates = tuple(_aggregate(name, result, columns) for name, result in options.aggregate.items())
         aggregation = cls(
-            options.landing_table, options.agg_table, groups or (Group(ALL, None, "boolean"),), aggregates
+            options.landing_table,
+            options.agg_table,
+            groups or (GroupColumn(ALL, None, "boolean"),),
+            aggregates,
         )
         names = [group.name for group in aggregation.groups] + [ROWS]
-        names += [column for aggregate in aggregates for column in {aggregate.name, *aggregate.kept()}]
+        names += [
+            column for aggregate in aggregates for column in {aggregate.name, *aggregate.written_columns()}
+        ]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ConfigError(
@@ -174,7 +179,9 @@ class Aggregation:
     def definition(self) -> str:
         """What the table is made of, as text that is the same for the same aggregation."""
         groups = [(group.name, group.source, group.type) for group in self.groups]
-        aggregates = [(one.name, one.fn, one.source, one.type) for one in self.aggregates]
+        aggregates = [
+            (aggregate.name, aggregate.fn, aggregate.source, aggregate.type) for aggregate in self.aggregates
+        ]
         return f"penstock aggregates of {self.landing}: {json.dumps([groups, aggregates])}"
 
     @property
@@ -251,7 +258,8 @@ class Aggregation:
         from psycopg import sql
 
         values = [
-            value + statement(" AS {}", sql.Identifier(column)) for column, value in self._kept().items()
+            value + statement(" AS {}", sql.Identifier(column))
+            for column, value in self._written_columns().items()
         ]
         connection.execute(
             statement("CREATE TEMP TABLE {} ON COMMIT DROP AS SELECT ", GROUPS)
@@ -267,11 +275,11 @@ class Aggregation:
         from psycopg import sql
 
         merged = [statement("{} = kept.{} + EXCLUDED.{}", *[sql.Identifier(ROWS)] * 3)] + [
-            statement("{} = ", sql.Identifier(column)) + one.merged(column)
-            for one in self.aggregates
-            for column in one.kept()
+            statement("{} = ", sql.Identifier(column)) + aggregate.merged(column)
+            for aggregate in self.aggregates
+            for column in aggregate.written_columns()
         ]
-        columns = column_list((*self.names, *self._kept()))
+        columns = column_list((*self.names, *self._written_columns()))
         connection.execute(
             statement("INSERT INTO {} AS kept (", self.table)
             + columns
@@ -306,7 +314,9 @@ class Aggregation:
             + self._same("kept", nulls=nulls)
             + statement(" AND kept.{} = 0", rows)
         )
-        again = {column: value for one in self.aggregates for column, value in one.again().items()}
+        again = {
+            column: value for aggregate in self.aggregates for column, value in aggregate.again().items()
+        }
         if again:
             values = [value + statement(" AS {}", sql.Identifier(column)) for column, value in again.items()]
             groups = sql.SQL(", ").join(statement("touched.{}", sql.Identifier(name)) for name in self.names)
@@ -333,14 +343,14 @@ class Aggregation:
             )
         return missing is None
 
-    def _kept(self) -> dict[str, sql.Composable]:
+    def _written_columns(self) -> dict[str, sql.Composable]:
         """The columns that are written, with their values for rows with weights."""
         from psycopg import sql
 
-        kept: dict[str, sql.Composable] = {ROWS: sql.SQL(f"sum({WEIGHT})")}
-        for one in self.aggregates:
-            kept |= one.kept()
-        return kept
+        columns: dict[str, sql.Composable] = {ROWS: sql.SQL(f"sum({WEIGHT})")}
+        for aggregate in self.aggregates:
+            columns |= aggregate.written_columns()
+        return columns
 
     def _values(self) -> sql.Composed:
         """The columns of rows of the landing table that groups and aggregates are made of."""
@@ -348,9 +358,9 @@ class Aggregation:
 
         groups = [group.value() + statement(" AS {}", sql.Identifier(group.name)) for group in self.groups]
         values = [
-            statement("{} AS {}", sql.Identifier(one.source), sql.Identifier(one.name))
-            for one in self.aggregates
-            if one.source is not None
+            statement("{} AS {}", sql.Identifier(aggregate.source), sql.Identifier(aggregate.name))
+            for aggregate in self.aggregates
+            if aggregate.source is not None
         ]
         return sql.SQL(", ").join([*groups, *values])
 
@@ -393,13 +403,13 @@ def _field(columns: Mapping[str, Field], name: str) -> Field:
     return columns[name]
 
 
-def _aggregate(name: str, result: AggregateColumn, columns: Mapping[str, Field]) -> Aggregate:
+def _aggregate(name: str, result: AggregateColumn, columns: Mapping[str, Field]) -> StoredAggregate:
     if result.fn == "count":
         source = None if result.from_ is None else _field(columns, result.from_).name
-        return Aggregate(name, "count", source, result.type or "bigint", exact=True)
+        return StoredAggregate(name, "count", source, result.type or "bigint", exact=True)
     field = _field(columns, result.from_ or name)
     if result.fn in ("min", "max"):
-        return Aggregate(name, result.fn, field.name, result.type or column_type(field), exact=False)
+        return StoredAggregate(name, result.fn, field.name, result.type or column_type(field), exact=False)
     family = field.type.partition("(")[0]
     if family not in (*EXACT, *FLOATING):
         raise ConfigError(
@@ -409,4 +419,4 @@ def _aggregate(name: str, result: AggregateColumn, columns: Mapping[str, Field])
         )
     exact = family in EXACT
     kind = result.type or ("numeric" if exact else "double precision")
-    return Aggregate(name, result.fn, field.name, kind, exact=exact)
+    return StoredAggregate(name, result.fn, field.name, kind, exact=exact)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 TRANSIENT_STATES = ("08", "40001", "40P01", "53300", "55P03", "57P01", "57P02", "57P03", "25006")
 ROW_STATES = ("22", "23")
+_LINE = re.compile(r"\bline (\d+)")
 
 
 def connect(url: str) -> psycopg.Connection:
@@ -37,7 +39,7 @@ def translate(error: Exception, *, where: str) -> PenstockError | None:
     if not isinstance(error, psycopg.Error):
         return None
     text = str(error).strip()
-    if (error.sqlstate or "").startswith(ROW_STATES):
+    if is_of_row(error):
         return row_refused(
             "PostgreSQL",
             text,
@@ -45,6 +47,27 @@ def translate(error: Exception, *, where: str) -> PenstockError | None:
             hint="nothing of the batch was stored; correct the query or the table, and start the query again",
         )
     return refused("PostgreSQL", text, where=where)
+
+
+def is_of_row(error: psycopg.Error) -> bool:
+    """Whether an error is about the values of a row: they do not fit their columns, or break a constraint."""
+    return (error.sqlstate or "").startswith(ROW_STATES)
+
+
+def said(error: psycopg.Error) -> str:
+    """What the server says of a row, without the place of the row among others."""
+    message, detail = error.diag.message_primary, error.diag.message_detail
+    return f"{message or str(error).strip()}{f' ({detail})' if detail else ''}"
+
+
+def cuts(error: psycopg.Error, rows: int) -> list[int]:
+    """Where to cut rows of which one was refused: around the line that the server names, or in the middle.
+
+    The line is a hint: a text with line breaks in it has several.
+    """
+    line = _LINE.search(error.diag.context or "")
+    at = min(int(line[1]), rows) if line else 0
+    return [cut for cut in (at - 1, at) if 0 < cut < rows] if at else [rows // 2]
 
 
 def statement(text: str, *names: str | sql.Identifier) -> sql.Composed:

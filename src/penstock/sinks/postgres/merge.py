@@ -26,7 +26,7 @@ IS_DELETE = f"{OPERATION} IS NOT DISTINCT FROM '{DELETE}'"
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class TableMerge:
     """How rows get into a table."""
 
     table: str
@@ -124,7 +124,7 @@ def last_of_stage(columns: Iterable[str], keys: Sequence[str]) -> sql.Composed:
     )
 
 
-def merge_stage(connection: psycopg.Connection, merge: Merge) -> int:
+def merge_stage(connection: psycopg.Connection, merge: TableMerge) -> int:
     """Merge the staged rows into the table; return how many rows of it have changed."""
     from psycopg import sql
 
@@ -149,7 +149,7 @@ def merge_stage(connection: psycopg.Connection, merge: Merge) -> int:
     return changed
 
 
-def _take_last(connection: psycopg.Connection, merge: Merge) -> int:
+def _take_last(connection: psycopg.Connection, merge: TableMerge) -> int:
     from psycopg import sql
 
     connection.execute(
@@ -160,7 +160,7 @@ def _take_last(connection: psycopg.Connection, merge: Merge) -> int:
     return 1
 
 
-def _number_rounds(connection: psycopg.Connection, merge: Merge) -> int:
+def _number_rounds(connection: psycopg.Connection, merge: TableMerge) -> int:
     """Number the rows of each key, and return the highest number.
 
     Where a row that is there stays, only the first of several rows that come, and of several that go, does anything.

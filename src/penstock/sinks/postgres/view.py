@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from penstock.errors import DataError, PenstockError
 from penstock.sinks.base import Guarantee
 from penstock.sinks.key_change import KeyChange, by_key, not_unique, summed
-from penstock.sinks.package import require_package
 from penstock.sinks.postgres import client, table
 from penstock.sinks.postgres.client import column_list, statement
 from penstock.sinks.postgres.column import check_columns, column_type, encode_arrow
 from penstock.sinks.postgres.options import PostgresOptions
+from penstock.sinks.require import require_package
 from penstock.sinks.view_sink import Change, ViewSink, ViewTarget, fenced, taken
 
 if TYPE_CHECKING:

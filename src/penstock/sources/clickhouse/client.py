@@ -61,7 +61,7 @@ def passing(error: Exception) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ClickHouseAddress:
     """Where a server is and who asks; it travels to Spark's tasks."""
 
     host: str
@@ -75,10 +75,10 @@ class Address:
     seconds: float = 300.0
 
     @classmethod
-    def of(cls, url: str) -> Address:
+    def of(cls, url: str) -> ClickHouseAddress:
         """Read an address: `https://user:password@host:8443/database`, or with `?database=`.
 
-        >>> address = Address.of("http://me:x@db.example/shop")
+        >>> address = ClickHouseAddress.of("http://me:x@db.example/shop")
         >>> address.host, address.port, address.database, address.location
         ('db.example', 8123, 'shop', 'db.example:8123/shop')
         """
@@ -111,7 +111,7 @@ class Address:
         database: str | None,
         settings: Mapping[str, str],
         timeout_ms: int,
-    ) -> Address:
+    ) -> ClickHouseAddress:
         """Return the address with what options say beside it."""
         return replace(
             self,
@@ -131,7 +131,7 @@ class Address:
 def checked(url: str) -> str:
     """Return an address as it is, for the options of sources and sinks, which refuse one that is wrong."""
     try:
-        Address.of(url)
+        ClickHouseAddress.of(url)
     except ConfigError as error:
         raise mistake(f"is wrong: {error.message}", hint=error.hint) from None
     return url
@@ -141,10 +141,10 @@ Url = Annotated[str, AfterValidator(checked)]
 """An address as users write it."""
 
 
-class Client:
+class ClickHouseClient:
     """One connection, made when it is needed and made again after an error."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: ClickHouseAddress) -> None:
         self._address = address
         self._connection: http.client.HTTPConnection | None = None
 
@@ -232,7 +232,7 @@ class Client:
         return self._connection
 
 
-def _headers(address: Address) -> dict[str, str]:
+def _headers(address: ClickHouseAddress) -> dict[str, str]:
     login = b64encode(f"{address.user}:{address.password}".encode()).decode()
     return {"Authorization": f"Basic {login}", "User-Agent": "penstock"}
 

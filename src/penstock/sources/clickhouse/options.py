@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AliasChoices, Field, field_validator, model_validator
 
 from penstock.options import Count, Duration, FromSetting, Names, Options, Texts, mistake
-from penstock.sources.clickhouse.client import Address, Url
+from penstock.sources.clickhouse.client import ClickHouseAddress, Url
 
 if TYPE_CHECKING:
     from typing import Self
@@ -74,9 +74,9 @@ class ClickHouseOptions(Options):
             raise mistake("until needs cursor, the column whose values it bounds", hint="add cursor")
         return self
 
-    def address(self) -> Address:
+    def address(self) -> ClickHouseAddress:
         """Return the address with what the other options say."""
-        return Address.of(self.url).completed(
+        return ClickHouseAddress.of(self.url).completed(
             user=self.user,
             password=self.password,
             database=self.database,

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from penstock.data.schema import to_arrow_schema
 from penstock.errors import ConnectorError
 from penstock.sources import fixed_ranges
-from penstock.sources.base import Context, Source, SourceFrame
+from penstock.sources.base import Source, SourceContext, SourceFrame
 from penstock.sources.clickhouse import table as tables
-from penstock.sources.clickhouse.client import Address, ClickHouseError, Client, passing
+from penstock.sources.clickhouse.client import ClickHouseAddress, ClickHouseClient, ClickHouseError, passing
 from penstock.sources.clickhouse.column import ReadColumn, read_column
 from penstock.sources.clickhouse.options import ClickHouseOptions
 from penstock.sources.clickhouse.table import Table
@@ -47,7 +47,7 @@ class ClickHouseSource(Source):
     def kind(self) -> str:
         return "clickhouse"
 
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         address = self.options.address()
         parallelism = self.options.parallelism or context.spark.sparkContext.defaultParallelism
         folder = fixed_ranges.folder_of(context)
@@ -63,13 +63,13 @@ class ClickHouseSource(Source):
     def greatest(self, cursor: str) -> str | None:
         """Return the greatest value of a column now as text, times in UTC; None when the table has no rows."""
         address = self.options.address()
-        with _explained(address), Client(address) as client:
+        with _explained(address), ClickHouseClient(address) as client:
             return tables.greatest(client, tables.find_table(client, self.options.table), cursor)
 
-    def _plan(self, address: Address, parallelism: int) -> dict[str, Any]:
+    def _plan(self, address: ClickHouseAddress, parallelism: int) -> dict[str, Any]:
         """What the first start finds; what the options say is not in it, for they may have secrets."""
         options = self.options
-        with _explained(address), Client(address) as client:
+        with _explained(address), ClickHouseClient(address) as client:
             table = tables.find_table(client, options.table)
             columns = self._columns(table)
             greatest = None
@@ -103,7 +103,7 @@ class ClickHouseSource(Source):
 class _Read:
     """What a task does with its ranges: give their rows."""
 
-    address: Address
+    address: ClickHouseAddress
     columns: tuple[ReadColumn, ...]
     ddl: str
     source: str
@@ -119,7 +119,7 @@ class _Read:
     def _rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema = to_arrow_schema(self.ddl)
         expressions = [column.expression for column in self.columns]
-        with _explained(self.address), Client(self.address) as client:
+        with _explained(self.address), ClickHouseClient(self.address) as client:
             for batch in batches:
                 for value in batch.column(0).to_pylist():
                     part: Mapping[str, Any] = json.loads(value)
@@ -129,7 +129,7 @@ class _Read:
                         yield rows if rows.schema == schema else rows.cast(schema)
 
 
-def _asked(client: Client, query: str) -> Iterator[pa.RecordBatch]:
+def _asked(client: ClickHouseClient, query: str) -> Iterator[pa.RecordBatch]:
     """The rows of a query; a server that does not answer is asked again, as long as it has sent none."""
     for attempt in range(ATTEMPTS):
         sent = False
@@ -145,7 +145,7 @@ def _asked(client: Client, query: str) -> Iterator[pa.RecordBatch]:
 
 
 @contextmanager
-def _explained(address: Address) -> Iterator[None]:
+def _explained(address: ClickHouseAddress) -> Iterator[None]:
     """Raise errors of the client in words for the user."""
     try:
         yield

@@ -11,7 +11,7 @@ from penstock.errors import DataError, suggest
 from penstock.sources.clickhouse.type_name import outer, parsed, quoted, split_arguments, text, unquoted
 
 if TYPE_CHECKING:
-    from penstock.sources.clickhouse.client import Client
+    from penstock.sources.clickhouse.client import ClickHouseClient
     from penstock.sources.clickhouse.options import ClickHouseOptions
 
 MOST_RANGES = 20_000
@@ -54,14 +54,14 @@ class Table:
         return self.kinds[name]
 
 
-def find_table(client: Client, name: str) -> Table:
+def find_table(client: ClickHouseClient, name: str) -> Table:
     """Look up a table or a view."""
     database, dot, table = name.partition(".")
     in_database, table = (text(database), table) if dot else ("currentDatabase()", name)
-    found = client.rows(
+    rows = client.rows(
         f"SELECT engine, sorting_key FROM system.tables WHERE database = {in_database} AND name = {text(table)}"
     )
-    if not found:
+    if not rows:
         raise DataError(
             f"there is no table {name}",
             code="SOURCE_TABLE_MISSING",
@@ -72,8 +72,8 @@ def find_table(client: Client, name: str) -> Table:
     ]
     computed = ("MATERIALIZED", "ALIAS")
     visible = tuple(row["name"] for row in columns if row["default_type"] not in computed)
-    key = tuple(unquoted(part) for part in split_arguments(found[0]["sorting_key"]))
-    return Table(name, {row["name"]: row["type"] for row in columns}, visible, found[0]["engine"], key)
+    key = tuple(unquoted(part) for part in split_arguments(rows[0]["sorting_key"]))
+    return Table(name, {row["name"]: row["type"] for row in columns}, visible, rows[0]["engine"], key)
 
 
 def full_name(name: str) -> str:
@@ -89,7 +89,7 @@ def source_of_rows(table: Table, options: ClickHouseOptions) -> str:
 
 def bound_columns(table: Table, options: ClickHouseOptions) -> dict[str, tuple[str, str]]:
     """The columns that `start_at` and `until` bound, with their types."""
-    found = {}
+    columns = {}
     by = options.cursor or (table.sorting_key[0] if table.sorting_key else None)
     if options.start_at is not None:
         if by is None:
@@ -99,27 +99,27 @@ def bound_columns(table: Table, options: ClickHouseOptions) -> dict[str, tuple[s
                 where=table.name,
                 hint="add cursor",
             )
-        found["start_at"] = by, table.column(by, what="start_at")
+        columns["start_at"] = by, table.column(by, what="start_at")
     if options.cursor is not None:
-        found["until"] = options.cursor, table.column(options.cursor, what="cursor")
-    return found
+        columns["until"] = options.cursor, table.column(options.cursor, what="cursor")
+    return columns
 
 
 def conditions(
     options: ClickHouseOptions, columns: Mapping[str, Sequence[str]], until: str | None
 ) -> list[str]:
     """Which rows of a table are read, whatever the range."""
-    found = [] if options.filter is None else [f"({options.filter}\n)"]
+    clauses = [] if options.filter is None else [f"({options.filter}\n)"]
     if options.start_at is not None and "start_at" in columns:
         name, kind = columns["start_at"]
-        found.append(f"{quoted(name)} >= {literal(options.start_at, kind)}")
+        clauses.append(f"{quoted(name)} >= {literal(options.start_at, kind)}")
     if "until" in columns:
         name, kind = columns["until"]
-        found.append("0" if until is None else f"{quoted(name)} <= {literal(until, kind)}")
-    return found
+        clauses.append("0" if until is None else f"{quoted(name)} <= {literal(until, kind)}")
+    return clauses
 
 
-def greatest(client: Client, table: Table, cursor: str) -> str | None:
+def greatest(client: ClickHouseClient, table: Table, cursor: str) -> str | None:
     """Return the greatest value of a column as text, times in UTC; None when there are no rows."""
     kind = table.column(cursor, what="cursor")
     value = f"toString(CAST(max({quoted(cursor)}) AS {comparable(kind)}))"
@@ -159,7 +159,12 @@ def literal(value: str, stored: str) -> str:
 
 
 def bounds(
-    client: Client, table: Table, options: ClickHouseOptions, where: Sequence[str], *, rows_per_range: int
+    client: ClickHouseClient,
+    table: Table,
+    options: ClickHouseOptions,
+    where: Sequence[str],
+    *,
+    rows_per_range: int,
 ) -> list[str]:
     """Return the values of the range column at which one range ends and the next begins, so that ranges have about so many rows."""
     name = range_column(table, options)
@@ -173,11 +178,11 @@ def bounds(
     samples = min(number * SAMPLES_PER_RANGE, MOST_SAMPLES)
     kind = comparable(table.kinds[name])
     position = f"toUInt64(length(sample) * number_of_range / {number}) + 1"
-    [found] = client.rows(
+    [row] = client.rows(
         f"WITH (SELECT arraySort(groupArraySample({samples}, 1)({quoted(name)})) FROM {source}) AS sample "
         f"SELECT arrayMap(number_of_range -> toString(CAST(sample[{position}] AS {kind})), range(1, {number})) AS bounds"
     )
-    return list(dict.fromkeys(found["bounds"]))
+    return list(dict.fromkeys(row["bounds"]))
 
 
 def ranges(name: str | None, ends: Sequence[str]) -> list[dict[str, Any]]:

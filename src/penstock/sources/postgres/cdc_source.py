@@ -9,17 +9,17 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.data.operation import OPERATION
-from penstock.sources.base import Context, Source, SourceFrame
-from penstock.sources.package import require_package
+from penstock.sources.base import ExternalResource, Source, SourceContext, SourceFrame
 from penstock.sources.postgres import client, slot
 from penstock.sources.postgres.client import lsn_number
 from penstock.sources.postgres.data_source import CHANGES, stream_of
 from penstock.sources.postgres.follow import Following
 from penstock.sources.postgres.options import PostgresCdcOptions
 from penstock.sources.postgres.slot import Slot, slot_name
-from penstock.sources.postgres.snapshot import Reading
+from penstock.sources.postgres.snapshot import TableReading
 from penstock.sources.postgres.source import look_up
 from penstock.sources.postgres.table import Table, refuse_operation_column, require_key
+from penstock.sources.require import require_package
 
 if TYPE_CHECKING:
     from typing import Self
@@ -73,30 +73,40 @@ class PostgresCdcSource(Source):
         self._look_up()
 
     @property
-    def made_outside(self) -> str | None:
-        return f"replication slot {self.slot.name}" if self.options.create else None
+    def external_resource(self) -> ExternalResource | None:
+        if not self.options.create:
+            return None
+        own = self.slot
+        publication = {"publication": own.publication} if self.options.publication is None else {}
+        return ExternalResource(
+            f"replication slot {own.name}",
+            kind=self.kind,
+            where=client.location(self.options.url),
+            names={"slot": own.name, **publication},
+            cost="the server keeps its log for it",
+        )
 
     def reset(self) -> bool:
         """Drop the slot and its publication, as far as the source makes them."""
-        if not self.options.create:
-            return False
-        own = self.slot
-        return slot.drop(
-            self.options.url, own.name, own.publication if self.options.publication is None else None
-        )
+        resource = self.external_resource
+        return resource is not None and self.remove(resource, self.options.url)
 
-    def read(self, context: Context) -> SourceFrame:
+    @classmethod
+    def remove(cls, resource: ExternalResource, url: str) -> bool:
+        return slot.drop(url, resource.names["slot"], resource.names.get("publication"))
+
+    def read(self, context: SourceContext) -> SourceFrame:
         reading, following = self.plan()
         following = replace(following, ends=context.ends)
         definition = json.dumps({"reading": reading.to_text(), "following": asdict(following)})
         ddl = f"{reading.table.ddl}, `{OPERATION}` string"
         return SourceFrame(stream_of(context.spark, CHANGES, ddl, url=reading.url, definition=definition))
 
-    def plan(self) -> tuple[Reading, Following]:
+    def plan(self) -> tuple[TableReading, Following]:
         """Look the table up, and return what is read and how it is followed."""
         options = self.options
         table, row_filter = self._look_up()
-        reading = Reading(
+        reading = TableReading(
             url=options.url,
             table=table,
             specials=options.special_values,

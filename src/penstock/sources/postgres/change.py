@@ -11,7 +11,7 @@ from penstock.errors import DataError
 from penstock.sources.postgres import pgoutput
 from penstock.sources.postgres.client import lsn_text
 from penstock.sources.postgres.layout import with_names_of_now
-from penstock.sources.postgres.pgoutput import Changes, Messages, Relation
+from penstock.sources.postgres.pgoutput import Changes, Messages, RelationMessage
 from penstock.sources.postgres.table import Table
 from penstock.sources.postgres.value import SpecialValues, as_column
 from penstock.sources.postgres.visibility import Visibility
@@ -48,7 +48,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ChangedRows:
     """Rows, and the position behind the last transaction that was looked at; None when there was none."""
 
     end: int | None
@@ -57,7 +57,7 @@ class Rows:
 
 def rows_of(
     messages: Sequence[bytes], shape: Shape, span: Span, *, fill: Callable[[Changes], Changes]
-) -> Rows:
+) -> ChangedRows:
     """Return the rows of the transactions in the span; `fill` gives them large values that no message has."""
     import numpy as np
 
@@ -67,7 +67,7 @@ def rows_of(
     if span.upto is not None:
         within &= transactions.end_lsns <= span.upto
     if not within.any():
-        return Rows(None, [])
+        return ChangedRows(None, [])
     wanted = within if span.seen is None else within & ~span.seen.sees(transactions.xids)
     owner = np.searchsorted(transactions.begins, np.arange(len(parsed)), side="right") - 1
     about_table = pgoutput.rows_of(parsed, shape.table.oid)
@@ -83,7 +83,7 @@ def rows_of(
         for places, relation in _by_relation(parsed, about_table & is_wanted, shape)
         for batch in _batches(parsed, places, relation, shape, transactions.end_lsns[owner], fill)
     ]
-    return Rows(int(transactions.end_lsns[within].max()), batches)
+    return ChangedRows(int(transactions.end_lsns[within].max()), batches)
 
 
 def _first_changed(
@@ -100,7 +100,7 @@ def _first_changed(
 
 def _by_relation(
     messages: Messages, rows: NDArray[np.bool_], shape: Shape
-) -> Iterator[tuple[NDArray[np.int64], Relation]]:
+) -> Iterator[tuple[NDArray[np.int64], RelationMessage]]:
     """Give the rows of each shape that the table had, in their order."""
     import numpy as np
 
@@ -120,7 +120,7 @@ def _by_relation(
 def _batches(
     messages: Messages,
     places: NDArray[np.int64],
-    relation: Relation,
+    relation: RelationMessage,
     shape: Shape,
     end_lsns: NDArray[np.int64],
     fill: Callable[[Changes], Changes],
@@ -169,7 +169,7 @@ def _batch(changes: Changes, shape: Shape) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*columns, changes.operations], names)
 
 
-def _as_now(relation: Relation, shape: Shape, lsn: int) -> Relation:
+def _as_now(relation: RelationMessage, shape: Shape, lsn: int) -> RelationMessage:
     """The shape of rows with the names that its columns had when the query was started, which only rows from before may lack."""
     table = shape.table
     if lsn > table.looked_up_at:
@@ -188,7 +188,7 @@ def _as_now(relation: Relation, shape: Shape, lsn: int) -> Relation:
     return now
 
 
-def _require_shape(relation: Relation, shape: Shape, lsn: int) -> None:
+def _require_shape(relation: RelationMessage, shape: Shape, lsn: int) -> None:
     """Refuse rows of another shape than the table had when the query was started."""
     differences = _differences(relation, shape.table)
     if differences:
@@ -198,7 +198,7 @@ def _require_shape(relation: Relation, shape: Shape, lsn: int) -> None:
         )
 
 
-def _differences(relation: Relation, table: Table) -> list[str]:
+def _differences(relation: RelationMessage, table: Table) -> list[str]:
     """What is another than it was when the table was looked up, in words."""
     ours = {column.name: column for column in table.columns}
     theirs = {column.name: column for column in relation.columns}

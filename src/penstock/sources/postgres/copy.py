@@ -45,7 +45,9 @@ def read_texts(
     columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in table.columns)
     query = sql.SQL("SELECT {} FROM {}").format(columns, relation(table.schema, table.name))
     if conditions:
-        query += sql.SQL(" WHERE ") + sql.SQL(" AND ").join(sql.SQL("({})").format(one) for one in conditions)
+        query += sql.SQL(" WHERE ") + sql.SQL(" AND ").join(
+            sql.SQL("({})").format(condition) for condition in conditions
+        )
     chunks: list[bytes] = []
     size = 0
     with (

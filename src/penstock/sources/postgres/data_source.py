@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from penstock.errors import PenstockError
 from penstock.sources.postgres.follow import ChangeReader, Following
 from penstock.sources.postgres.slot import Slot
-from penstock.sources.postgres.snapshot import Reading, SnapshotReader
+from penstock.sources.postgres.snapshot import SnapshotReader, TableReading
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,8 +64,8 @@ class _Calls(Generic[R]):
 def _snapshot_source() -> type[DataSource]:
     from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
-    class Reader(_Calls[SnapshotReader], DataSourceStreamReader):
-        def __init__(self, reading: Reading) -> None:
+    class SnapshotStreamReader(_Calls[SnapshotReader], DataSourceStreamReader):
+        def __init__(self, reading: TableReading) -> None:
             self._reader = SnapshotReader(reading)
 
     class PostgresSnapshot(DataSource):
@@ -74,7 +74,9 @@ def _snapshot_source() -> type[DataSource]:
             return SNAPSHOT
 
         def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
-            return Reader(Reading.from_text(self.options["url"], self.options["definition"]))
+            return SnapshotStreamReader(
+                TableReading.from_text(self.options["url"], self.options["definition"])
+            )
 
     return PostgresSnapshot
 
@@ -85,7 +87,7 @@ def _change_source() -> type[DataSource]:
     from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 
     # Of this class alone Spark takes rows that were read ahead, without a task that reads them.
-    class Reader(_Calls[ChangeReader], _SimpleStreamReaderWrapper):
+    class ChangeStreamReader(_Calls[ChangeReader], _SimpleStreamReaderWrapper):
         def __init__(self, reader: ChangeReader) -> None:
             self._reader = reader
 
@@ -105,10 +107,10 @@ def _change_source() -> type[DataSource]:
 
         def streamReader(self, schema: Any) -> Any:  # noqa: N802
             definition = json.loads(self.options["definition"])
-            reading = Reading.from_text(self.options["url"], definition["reading"])
+            reading = TableReading.from_text(self.options["url"], definition["reading"])
             values = definition["following"]
             following = Following(**{**values, "slot": Slot(**values["slot"])})
-            return Reader(ChangeReader(reading, following))
+            return ChangeStreamReader(ChangeReader(reading, following))
 
     return PostgresChanges
 

@@ -29,9 +29,9 @@ from penstock.sources.postgres.slot import Slot
 from penstock.sources.postgres.snapshot import (
     START,
     Offset,
-    Reading,
     SharedSnapshot,
     Since,
+    TableReading,
     range_partitions,
     read_range,
     shared_snapshot,
@@ -87,7 +87,7 @@ class Following:
 class ChangeReader:
     """Reads a table and its changes; `latest_offset` reads ahead, so that a batch has its rows when it begins."""
 
-    def __init__(self, reading: Reading, following: Following) -> None:
+    def __init__(self, reading: TableReading, following: Following) -> None:
         self._reading = reading
         self._following = following
         self._shape = Shape(reading.table, reading.specials, following.on_truncate, reading.where)

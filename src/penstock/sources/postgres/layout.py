@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock.sources.postgres.pgoutput import Relation
+from penstock.sources.postgres.pgoutput import RelationMessage
 from penstock.sources.postgres.table import Table
 
 _Score = tuple[int, int]
@@ -19,7 +19,7 @@ _Places = tuple[tuple[int, str], ...]
 """Columns of the old shape by their place, and their names of now."""
 
 
-def with_names_of_now(relation: Relation, table: Table) -> Relation | None:
+def with_names_of_now(relation: RelationMessage, table: Table) -> RelationMessage | None:
     """Return an older shape of a table with the names that its columns have now; None when nobody can tell which they are."""
     names = [column.name for column in relation.columns]
     if _is_clear(names, table):
@@ -49,7 +49,7 @@ def _is_clear(names: Sequence[str], table: Table) -> bool:
     return in_order and (not new or (not gone and min(new) > max(same, default=-1)))
 
 
-def _aligned(relation: Relation, table: Table) -> _Places | None:
+def _aligned(relation: RelationMessage, table: Table) -> _Places | None:
     """Find the one way in which the columns of then are among those of now and those that are gone, with as many equal names as can be."""
     kinds = {column.name: column.oid for column in table.columns}
     then, now = relation.columns, table.layout
@@ -74,8 +74,8 @@ def _aligned(relation: Relation, table: Table) -> _Places | None:
                 ways.append(behind[first])
             if ways:
                 best = max(score for score, _ in ways)
-                found = frozenset[_Places]().union(*(places for score, places in ways if score == best))
-                here[first] = (best, frozenset(sorted(found)[:2]))
+                candidates = frozenset[_Places]().union(*(places for score, places in ways if score == best))
+                here[first] = (best, frozenset(sorted(candidates)[:2]))
         behind = here
     _, places = behind.get(0, ((0, 0), frozenset[_Places]()))
     return next(iter(places)) if len(places) == 1 else None

@@ -40,7 +40,7 @@ class RelationColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class RelationMessage:
     """The shape that the rows of a table have in the messages that follow."""
 
     oid: int
@@ -85,7 +85,7 @@ class Changes:
     texts: Mapping[str, pa.Array]
     """By the names of the columns that are read; those that the relation does not have are missing."""
     unchanged: Mapping[str, Flags] = field(default_factory=dict)
-    """Of columns with such values: where a large value was not touched and is not told."""
+    """Of columns with such values: where a large value was not touched and is not sent."""
     places: Integers | None = None
     """The message of each row."""
 
@@ -139,7 +139,7 @@ def in_whole_transactions(pieces: Iterable[Sequence[bytes]]) -> Iterator[list[by
         yield messages
 
 
-def relations(messages: Messages) -> dict[int, Relation]:
+def relations(messages: Messages) -> dict[int, RelationMessage]:
     """The relation messages by their places."""
     return {
         int(place): _relation(messages.data[messages.starts[place] :])
@@ -172,7 +172,12 @@ def rows_of(messages: Messages, oid: int) -> Flags:
 
 
 def decode(
-    messages: Messages, places: Integers, relation: Relation, *, columns: Sequence[str], key: Sequence[str]
+    messages: Messages,
+    places: Integers,
+    relation: RelationMessage,
+    *,
+    columns: Sequence[str],
+    key: Sequence[str],
 ) -> Changes:
     """Return the rows of some messages, all of one shape.
 
@@ -245,10 +250,10 @@ class _Tuples:
     ends: Integers
 
     def joined(self, other: _Tuples) -> _Tuples:
-        return self._each(lambda mine, theirs: _concatenated(mine, theirs), other)
+        return self._by_column(lambda mine, theirs: _concatenated(mine, theirs), other)
 
     def taken(self, order: Integers) -> _Tuples:
-        return self._each(lambda mine, _: mine[order], self)
+        return self._by_column(lambda mine, _: mine[order], self)
 
     def texts(self, data: NDArray[np.uint8], place: int) -> pa.Array:
         """The values of a column: slices of the buffer, which are copied out by Arrow; NULL where there is none."""
@@ -260,13 +265,13 @@ class _Tuples:
         offsets = np.empty(2 * len(starts) + 1, np.int64)
         offsets[0:-1:2], offsets[1::2] = starts, starts + lengths
         offsets[-1] = offsets[-2] if len(starts) else 0
-        whole = pa.LargeBinaryArray.from_buffers(
+        elements = pa.LargeBinaryArray.from_buffers(
             pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
         )
-        values = whole.take(pa.array(np.arange(0, len(offsets) - 1, 2), mask=kinds != _TEXT))
+        values = elements.take(pa.array(np.arange(0, len(offsets) - 1, 2), mask=kinds != _TEXT))
         return values.cast(pa.large_string())
 
-    def _each(self, change: Callable[[Any, Any], Any], other: _Tuples) -> _Tuples:
+    def _by_column(self, change: Callable[[Any, Any], Any], other: _Tuples) -> _Tuples:
         return _Tuples(
             [change(mine, theirs) for mine, theirs in zip(self.kinds, other.kinds, strict=True)],
             [change(mine, theirs) for mine, theirs in zip(self.starts, other.starts, strict=True)],
@@ -275,7 +280,7 @@ class _Tuples:
         )
 
 
-def _walk(data: NDArray[np.uint8], starts: Integers, relation: Relation) -> _Tuples:
+def _walk(data: NDArray[np.uint8], starts: Integers, relation: RelationMessage) -> _Tuples:
     """Find the values of rows that begin at `starts`, with the number of their columns."""
     import numpy as np
 
@@ -305,7 +310,7 @@ def _numbers(data: NDArray[np.uint8], places: Integers, size: int) -> Integers:
     return result
 
 
-def _relation(data: NDArray[np.uint8]) -> Relation:
+def _relation(data: NDArray[np.uint8]) -> RelationMessage:
     import numpy as np
 
     def number(at: int, size: int) -> int:
@@ -330,7 +335,7 @@ def _relation(data: NDArray[np.uint8]) -> Relation:
             )
         )
         at = behind + 8
-    return Relation(number(1, 4), schema or "pg_catalog", name, identity, tuple(columns))
+    return RelationMessage(number(1, 4), schema or "pg_catalog", name, identity, tuple(columns))
 
 
 def _differ(before: pa.Array, after: pa.Array) -> Flags:

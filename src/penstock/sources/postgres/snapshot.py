@@ -33,7 +33,7 @@ DONE = "done"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TableReading:
     """What is read and from where; it travels to Spark's Python processes."""
 
     url: str = field(repr=False)
@@ -53,11 +53,13 @@ class Reading:
 
     def to_text(self) -> str:
         """All but the address, which is a secret and travels apart."""
-        values = {name: getattr(self, name) for name in Reading.__slots__ if name not in ("url", "table")}
+        values = {
+            name: getattr(self, name) for name in TableReading.__slots__ if name not in ("url", "table")
+        }
         return json.dumps({**values, "table": self.table.to_json()})
 
     @classmethod
-    def from_text(cls, url: str, text: str) -> Reading:
+    def from_text(cls, url: str, text: str) -> TableReading:
         """The reading of `to_text`."""
         values = json.loads(text)
         return cls(**{**values, "url": url, "table": Table.from_json(values["table"])})
@@ -92,7 +94,7 @@ class SharedSnapshot:
 class SnapshotReader:
     """Reads a table once, as Spark's stream readers do: offsets, partitions, rows."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: TableReading) -> None:
         self._reading = reading
         self._end: Offset | None = None
         self._shared: SharedSnapshot | None = None
@@ -137,7 +139,7 @@ class SnapshotReader:
             self._shared = None
 
 
-def shared_snapshot(reading: Reading) -> SharedSnapshot:
+def shared_snapshot(reading: TableReading) -> SharedSnapshot:
     """Take a snapshot of the moment."""
     try:
         return SharedSnapshot(client.connect(reading.url, seconds=reading.seconds))
@@ -187,7 +189,7 @@ class Since:
         return sql.SQL(" AND ".join(parts))
 
 
-def read_range(reading: Reading, partition: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+def read_range(reading: TableReading, partition: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
     """Give the rows of one range, as the snapshot of the batch sees them."""
     import pyarrow as pa
     from psycopg import sql

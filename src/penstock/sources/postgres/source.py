@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.sources.base import Context, Source, SourceFrame
-from penstock.sources.package import require_package
+from penstock.sources.base import Source, SourceContext, SourceFrame
 from penstock.sources.postgres import client
 from penstock.sources.postgres.data_source import SNAPSHOT, stream_of
 from penstock.sources.postgres.options import PostgresOptions, TableOptions
-from penstock.sources.postgres.snapshot import Reading
+from penstock.sources.postgres.snapshot import TableReading
 from penstock.sources.postgres.table import Table, find_table
+from penstock.sources.require import require_package
 
 if TYPE_CHECKING:
     import psycopg
@@ -42,17 +42,17 @@ class PostgresSource(Source):
         """The columns that tell rows apart: those of the options, or the table's own primary key; empty when there is none."""
         return (self._table or self._look_up()).key
 
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         reading = self.plan()
         frame = stream_of(
             context.spark, SNAPSHOT, reading.table.ddl, url=reading.url, definition=reading.to_text()
         )
         return SourceFrame(frame)
 
-    def plan(self) -> Reading:
+    def plan(self) -> TableReading:
         """Look the table up, and return what is read."""
         options = self.options
-        return Reading(
+        return TableReading(
             url=options.url,
             table=self._look_up(),
             specials=options.special_values,

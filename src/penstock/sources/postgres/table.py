@@ -112,7 +112,7 @@ def find_table(
     if row is None:
         raise _missing(connection, ".".join(path), where)
     oid, namespace, name, relkind, replident = row
-    found = [_column(*values) for values in connection.execute(_COLUMNS, (oid,))]
+    table_columns = [_column(*values) for values in connection.execute(_COLUMNS, (oid,))]
     indexes = connection.execute(_INDEXES, (oid,)).fetchall()
     primary = next((tuple(names) for is_primary, _, names in indexes if is_primary), ())
     identity: Identity = _IDENTITIES[replident]
@@ -122,9 +122,9 @@ def find_table(
         order: tuple[Identity, ...] = ("nothing", "index", "default", "full")
         identity = next((kind for kind in order if kind in leaves), identity)
     replica = next((tuple(names) for _, is_replica, names in indexes if is_replica), ())
-    names = [column.name for column in found]
+    names = [column.name for column in table_columns]
     _require_columns([*columns, *key, *(types or {})], names, f"{namespace}.{name}", where)
-    chosen = [column for column in found if not columns or column.name in {*columns, *key}]
+    chosen = [column for column in table_columns if not columns or column.name in {*columns, *key}]
     return Table(
         oid=oid,
         schema=namespace,
@@ -135,7 +135,7 @@ def find_table(
             else column
             for column in chosen
         ),
-        others=tuple(column.name for column in found if column not in chosen),
+        others=tuple(column.name for column in table_columns if column not in chosen),
         key=tuple(key) or primary,
         identity=identity,
         identity_columns=primary if identity == "default" else replica if identity == "index" else (),

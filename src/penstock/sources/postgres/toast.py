@@ -38,9 +38,9 @@ def filled(connection: psycopg.Connection, table: Table, changes: Changes) -> Ch
     for begin in range(0, len(distinct), _MOST_KEYS):
         condition = _condition(table, distinct[begin : begin + _MOST_KEYS])
         for rows in read_texts(connection, table, [condition]):
-            found_keys = zip(*(rows.column(name).to_pylist() for name in table.key), strict=True)
-            found = zip(*(rows.column(name).to_pylist() for name in names), strict=True)
-            values.update(zip(found_keys, found, strict=True))
+            row_keys = zip(*(rows.column(name).to_pylist() for name in table.key), strict=True)
+            row_values = zip(*(rows.column(name).to_pylist() for name in names), strict=True)
+            values.update(zip(row_keys, row_values, strict=True))
     texts = dict(changes.texts)
     for place, name in enumerate(names):
         flags = np.zeros(len(changes.operations), bool)
@@ -52,12 +52,12 @@ def filled(connection: psycopg.Connection, table: Table, changes: Changes) -> Ch
         texts[name] = pc.replace_with_mask(texts[name], pa.array(flags), pa.array(wanted, pa.large_string()))
     stay = np.ones(len(changes.operations), bool)
     stay[[row for row, key in zip(lacking, keys, strict=True) if key not in values]] = False
-    kept = pa.array(np.flatnonzero(stay))
+    positions = pa.array(np.flatnonzero(stay))
     assert changes.places is not None
     return replace(
         changes,
-        operations=changes.operations.take(kept),
-        texts={name: column.take(kept) for name, column in texts.items()},
+        operations=changes.operations.take(positions),
+        texts={name: column.take(positions) for name, column in texts.items()},
         unchanged={},
         places=changes.places[stay],
     )

@@ -112,15 +112,15 @@ def _bytes(texts: pa.Array) -> pa.Array:
     nibbles = np.where(digits >= 97, digits - 87, digits - 48).astype(np.uint8)
     packed = nibbles[0::2] << 4 | nibbles[1::2]
     starts = (offsets - offsets[0] - 2 * np.arange(len(offsets))) // 2
-    whole = pa.LargeBinaryArray.from_buffers(
+    binaries = pa.LargeBinaryArray.from_buffers(
         pa.large_binary(), len(filled), [None, pa.py_buffer(starts), pa.py_buffer(packed)]
     )
-    return pc.if_else(texts.is_null(), pa.scalar(None, pa.large_binary()), whole).cast(pa.binary())
+    return pc.if_else(texts.is_null(), pa.scalar(None, pa.large_binary()), binaries).cast(pa.binary())
 
 
 def _misfit(texts: pa.Array, column: TableColumn, specials: SpecialValues, *, where: str) -> DataError:
     """The error with the first value that does not fit."""
-    value = _first_that_fails(texts, lambda one: _converted(one, column.type, specials))
+    value = _first_that_fails(texts, lambda text: _converted(text, column.type, specials))
     if value.strip("{}") in _SPECIAL:
         hint = f"special_values: null reads it as NULL, and types: {{{column.name}: string}} as text"
     else:

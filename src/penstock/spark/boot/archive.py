@@ -2,7 +2,7 @@
 
 An archive is a file of parsed and verified classes that the JVM maps instead of reading jars. It fits one build of Java,
 one version of Spark, one class path and one set of JVM options; all of that is in its name. `archive_build` makes it,
-once, in the background. Whatever is missing, foreign or damaged is not used, and nothing is said about it.
+once, in the background. Whatever is missing, foreign or damaged is not used, without a message.
 """
 
 from __future__ import annotations

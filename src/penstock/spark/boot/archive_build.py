@@ -1,6 +1,6 @@
 """Making the class archive, in a process of its own that nobody waits for.
 
-    python -m penstock.spark.boot.archive_build   (with an `Order` as JSON on standard input)
+    python -m penstock.spark.boot.archive_build   (with a `BuildOrder` as JSON on standard input)
 
 It runs a training session to learn which classes a typical one loads, lets the JVM dump them under a temporary name, tries
 the result, and moves it into place. A lock keeps two builds from running at once; the JVMs inherit it, so it is held until
@@ -42,7 +42,7 @@ SIGNATURES = (".SF", ".RSA", ".DSA", ".EC")
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class BuildOrder:
     """What to build: everything that the archive's key was made of."""
 
     home: str
@@ -81,7 +81,7 @@ def make(settings: Settings) -> bool:
 
 def main() -> int:
     """Build what standard input asks for."""
-    order = Order(**json.load(sys.stdin))
+    order = BuildOrder(**json.load(sys.stdin))
     if order.background:
         os.nice(NICENESS)
         lower(os.getpid())
@@ -89,8 +89,8 @@ def main() -> int:
     return 0 if build(order) else 1
 
 
-def _order(archive: Archive, launch: gateway.Launch, home: Path, *, background: bool) -> Order:
-    return Order(
+def _order(archive: Archive, launch: gateway.Launch, home: Path, *, background: bool) -> BuildOrder:
+    return BuildOrder(
         home=str(home),
         key=archive.key,
         java=(str(launch.java.executable), launch.java.version, launch.java.build),
@@ -101,7 +101,7 @@ def _order(archive: Archive, launch: gateway.Launch, home: Path, *, background: 
     )
 
 
-def _spawn(order: Order, folder: Path) -> subprocess.Popen[bytes]:
+def _spawn(order: BuildOrder, folder: Path) -> subprocess.Popen[bytes]:
     with (folder / "build.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "penstock.spark.boot.archive_build"],
@@ -124,7 +124,7 @@ def lower(pid: int) -> None:
         Path(f"/proc/{pid}/autogroup").write_text(str(NICENESS), encoding="ascii")
 
 
-def build(order: Order) -> bool:
+def build(order: BuildOrder) -> bool:
     """Build the archive unless it is there; return whether it is there now.
 
     While somebody else is at it, a build in the background gives up, and one that is waited for waits.
@@ -149,7 +149,7 @@ def build(order: Order) -> bool:
     return True
 
 
-def _make(order: Order, archive: Archive, folder: Path, lock: int) -> None:
+def _make(order: BuildOrder, archive: Archive, folder: Path, lock: int) -> None:
     java = Java(Path(order.java[0]), Path(order.java[0]).parent.parent, order.java[1], "", order.java[2])
     base = tuple(_unsigned(Path(jar), archive.folder / "jars") for jar in order.class_path)
     launch = gateway.Launch(

@@ -45,17 +45,17 @@ def _lighten_converters() -> None:
     from py4j.protocol import INPUT_CONVERTER
     from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
-    class Scalar(NumpyScalarConverter):
+    class LazyScalarConverter(NumpyScalarConverter):
         def can_convert(self, obj: Any) -> bool:
             numpy = sys.modules.get("numpy")
             return numpy is not None and isinstance(obj, numpy.generic)
 
-    class Array(NumpyArrayConverter):
+    class LazyArrayConverter(NumpyArrayConverter):
         def can_convert(self, obj: Any) -> bool:
             numpy = sys.modules.get("numpy")
             return numpy is not None and isinstance(obj, numpy.ndarray) and obj.ndim == 1
 
-    lighter = {NumpyScalarConverter: Scalar, NumpyArrayConverter: Array}
+    lighter = {NumpyScalarConverter: LazyScalarConverter, NumpyArrayConverter: LazyArrayConverter}
     for position, converter in enumerate(INPUT_CONVERTER):
         if type(converter) in lighter:
             INPUT_CONVERTER[position] = lighter[type(converter)]()

@@ -15,7 +15,7 @@ GIBIBYTE = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class SparkSetting:
     """One effective Spark setting: its value, where it came from, and why we chose it when we did."""
 
     key: str
@@ -57,7 +57,7 @@ def local_cores(master: str, machine: Machine) -> int | None:
     return machine.cores if match[1] == "*" else int(match[1])
 
 
-def defaults(master: str, machine: Machine) -> tuple[Setting, ...]:
+def defaults(master: str, machine: Machine) -> tuple[SparkSetting, ...]:
     """Our choices for this master, each with its reason."""
     anywhere = [
         ("spark.ui.enabled", "false", "a port and 200 ms at every start for a page few open"),
@@ -103,12 +103,12 @@ def defaults(master: str, machine: Machine) -> tuple[Setting, ...]:
             ),
             ("spark.python.unix.domain.socket.enabled", "true", "50 ms less per Python task than TCP"),
         ]
-    return tuple(Setting(key, value, "default", reason) for key, value, reason in (*anywhere, *here))
+    return tuple(SparkSetting(key, value, "default", reason) for key, value, reason in (*anywhere, *here))
 
 
 def effective(
     settings: Settings, *, conf: Mapping[str, str] | None = None, machine: Machine | None = None
-) -> dict[str, Setting]:
+) -> dict[str, SparkSetting]:
     """Return every setting that Spark will get, by key: defaults, then connectors' and catalogs' (`conf`), then the user's."""
     master = settings.master or settings.conf.get("spark.master") or DEFAULT_MASTER
     if settings.conf_origin.get("spark.master") == "conf=":
@@ -117,17 +117,19 @@ def effective(
     for folder in settings.conf_folders:
         path = folder / "spark-defaults.conf"
         for key, value in properties(path).items():
-            result[key] = Setting(key, value, str(path))
+            result[key] = SparkSetting(key, value, str(path))
     for key, value in (conf or {}).items():
-        result[key] = Setting(key, value, "connectors")
+        result[key] = SparkSetting(key, value, "connectors")
     for key, value in settings.conf.items():
-        result[key] = Setting(key, value, settings.conf_origin.get(key, "settings"))
+        result[key] = SparkSetting(key, value, settings.conf_origin.get(key, "settings"))
     origin = "settings" if settings.master else "default"
-    result["spark.master"] = Setting("spark.master", master, origin, "all cores; a lost worker is retried")
+    result["spark.master"] = SparkSetting(
+        "spark.master", master, origin, "all cores; a lost worker is retried"
+    )
     extensions = _joined((conf or {}).get("spark.sql.extensions"), settings.conf.get("spark.sql.extensions"))
     if extensions:
         setting = result["spark.sql.extensions"]
-        result["spark.sql.extensions"] = Setting(setting.key, extensions, setting.origin)
+        result["spark.sql.extensions"] = SparkSetting(setting.key, extensions, setting.origin)
     return dict(sorted(result.items()))
 
 

@@ -98,7 +98,7 @@ class Jvm:
 
     launch: Launch
     process: subprocess.Popen[bytes]
-    scratch: scratch.Scratch
+    scratch: scratch.ScratchFolder
     log: Path
     gateway: JavaGateway | None = None
     ending: bool = False
@@ -217,10 +217,13 @@ def connect(jvm: Jvm, *, seconds: float = HANDSHAKE_SECONDS) -> JavaGateway:
     from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
     from py4j.java_gateway import java_import
 
+    from penstock.spark.boot import py4j_names
+
     gateway = ClientServer(
         java_parameters=JavaParameters(port=port, auth_token=secret, auto_convert=True),
         python_parameters=PythonParameters(port=0, eager_load=False),
     )
+    py4j_names.remember(gateway._gateway_client)
     gateway.proc = jvm.process
     for name in IMPORTS:
         java_import(gateway.jvm, name)

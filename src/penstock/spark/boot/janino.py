@@ -17,6 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 from penstock.spark.boot import loader
 
@@ -25,6 +26,22 @@ if TYPE_CHECKING:
 
 FOLDER = "penstock.java.folder"
 _COMPILING = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """How instances of a class are made in its JVM."""
+
+    constructor: Any
+    no_arguments: Any
+
+    def new(self) -> Any:
+        """Return a new instance."""
+        return self.constructor.newInstance(self.no_arguments)
+
+
+_MAKERS: WeakKeyDictionary[Any, dict[tuple[str, str], _Maker]] = WeakKeyDictionary()
+"""By the gateway to a JVM and the name of the class: to ask the JVM for a class takes a dozen calls."""
 
 
 def use_folder(spark: SparkSession, folder: Path) -> None:
@@ -38,6 +55,9 @@ def instance(spark: SparkSession, package: str, name: str) -> Any:
 
     The class is kept in the JVM, under a package named after its source, because py4j remembers methods by class name.
     """
+    maker = _MAKERS.get(spark.sparkContext._gateway, {}).get((package, name))
+    if maker is not None:
+        return maker.new()
     jvm: Any = spark._jvm
     gateway: Any = spark.sparkContext._gateway
     source = _source(package, name)
@@ -54,7 +74,9 @@ def instance(spark: SparkSession, package: str, name: str) -> Any:
                         _store(jar, compiler.getBytecodes())
                 java_class = compiler.getClassLoader().loadClass(source.name)
             properties.put(source.unique, java_class)
-    return _new(jvm, gateway, java_class)
+    maker = _maker(jvm, gateway, java_class)
+    _MAKERS.setdefault(gateway, {})[package, name] = maker
+    return maker.new()
 
 
 def instance_for_tasks(spark: SparkSession, package: str, name: str) -> Any:
@@ -68,7 +90,7 @@ def instance_for_tasks(spark: SparkSession, package: str, name: str) -> Any:
         if java_class is None:
             java_class = _on_class_path(spark, source)
             properties.put(source.unique, java_class)
-    return _new(jvm, gateway, java_class)
+    return _maker(jvm, gateway, java_class).new()
 
 
 def _on_class_path(spark: SparkSession, source: _Source) -> Any:
@@ -114,10 +136,10 @@ def _jar(spark: SparkSession, source: _Source) -> Path | None:
     return None if folder is None else Path(folder) / f"{source.unique}-{spark.version}.jar"
 
 
-def _new(jvm: Any, gateway: Any, java_class: Any) -> Any:
+def _maker(jvm: Any, gateway: Any, java_class: Any) -> _Maker:
     no_types = gateway.new_array(jvm.java.lang.Class, 0)
     no_arguments = gateway.new_array(jvm.java.lang.Object, 0)
-    return java_class.getDeclaredConstructor(no_types).newInstance(no_arguments)
+    return _Maker(java_class.getDeclaredConstructor(no_types), no_arguments)
 
 
 def _stored(jvm: Any, gateway: Any, jar: Path | None, name: str) -> Any:

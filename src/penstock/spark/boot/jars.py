@@ -74,7 +74,7 @@ class Connector:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class ConnectorStatus:
     """One line of `penstock connectors list`."""
 
     name: str
@@ -171,11 +171,11 @@ def ensure_jars(
     return tuple(directory / jar.file_name for jar in jars)
 
 
-def status(settings: Settings) -> list[Status]:
+def status(settings: Settings) -> list[ConnectorStatus]:
     """Return one row per connector, in the order of the lock."""
     directory = folder(settings)
     return [
-        Status(
+        ConnectorStatus(
             name=connector.name,
             installed=all(_is_good(jar, directory) for jar in connector.jars),
             size=connector.size,

@@ -1,4 +1,4 @@
-"""Classes that the first query needs, brought up on a second core while Spark's context is made."""
+"""What the first query needs, brought up on a second core while Spark's context is made."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ CLASSES = (
     "org.apache.spark.sql.catalyst.parser.SqlBaseParser",
     "org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator$",
 )
+QUERY = "SELECT *, now() AS a FROM b WHERE c > 1.5 AND d = 'e'"
+COLUMNS = "a BIGINT, b DOUBLE, c STRING, d TIMESTAMP"
+"""Texts like most first ones: the parser learns from them what it would learn from the first."""
 
 
 def begin(java: JavaGateway) -> None:
-    """Initialise the classes in a thread of their own; nobody waits for it."""
+    """Initialise the classes, and let the parser read a text, in a thread of its own; nobody waits for it."""
     threading.Thread(target=_load, args=(java,), name="penstock-preload", daemon=True).start()
 
 
@@ -28,5 +31,8 @@ def _load(java: JavaGateway) -> None:
     try:
         for name in CLASSES:
             java.jvm.java.lang.Class.forName(name)
+        parser = java.jvm.org.apache.spark.sql.execution.SparkSqlParser()
+        parser.parseTableSchema(COLUMNS)
+        parser.parsePlan(QUERY)
     except (Py4JError, OSError):
         return  # whoever needs the class next gets the error

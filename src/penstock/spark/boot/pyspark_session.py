@@ -48,6 +48,15 @@ def session(
     return SparkSession(context)
 
 
+def take(spark: SparkSession) -> None:
+    """Make a session that another thread has made that of this thread, as its maker's it is."""
+    from pyspark.sql import SparkSession
+
+    assert spark._jvm is not None
+    SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
+    interrupt.install(spark.sparkContext)
+
+
 def release(*, seconds: float = 1.0) -> bool:
     """Let calls into the JVM come to their end before it is killed; return whether all did.
 

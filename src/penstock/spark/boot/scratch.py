@@ -15,7 +15,7 @@ LOCK = "penstock.lock"
 
 
 @dataclass(frozen=True, slots=True)
-class Scratch:
+class ScratchFolder:
     """A folder and the descriptor of its lock, which a JVM inherits: the lock is held while either process lives."""
 
     path: Path
@@ -28,7 +28,7 @@ class Scratch:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-def make(parent: Path | None = None, *, prefix: str = PREFIX) -> Scratch:
+def make(parent: Path | None = None, *, prefix: str = PREFIX) -> ScratchFolder:
     """Make a folder that only this user can read, and delete those of this kind that dead processes left."""
     where = parent or Path(tempfile.gettempdir())
     sweep(where, prefix=prefix)
@@ -37,7 +37,7 @@ def make(parent: Path | None = None, *, prefix: str = PREFIX) -> Scratch:
         lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         if path.exists():
-            return Scratch(path, lock)
+            return ScratchFolder(path, lock)
         os.close(lock)  # another process's sweep was between our two steps
 
 

@@ -46,13 +46,46 @@ class _Running:
     """The session of each caller of `start` that has not called `stop`."""
 
 
+class _Prepared:
+    """A JVM that boots, and in it the session of a plan, made in a thread of its own."""
+
+    def __init__(self, jvm: gateway.Jvm, plan: startup.Startup) -> None:
+        self.jvm = jvm
+        self.plan = plan
+        self._spark: SparkSession | None = None
+        self._error: BaseException | None = None
+        self._making = threading.Thread(target=self._make, name="penstock-session", daemon=True)
+        self._making.start()
+
+    def session(self) -> SparkSession:
+        """Wait for the session, and make it that of the caller's thread; raises why there is none."""
+        self._making.join()
+        if self._error is not None:
+            raise self._error
+        assert self._spark is not None
+        pyspark_session.take(self._spark)
+        return self._spark
+
+    def discard(self) -> None:
+        """End the JVM, and with it whatever is being made there."""
+        self.jvm.kill()
+        self._making.join()
+        pyspark_session.forget()
+
+    def _make(self) -> None:
+        try:
+            self._spark = _session_in(self.jvm, self.plan)
+        except BaseException as error:  # it belongs to whoever waits
+            self._error = error
+
+
 _lock = threading.RLock()
 _running: _Running | None = None
-_prepared: gateway.Jvm | None = None
+_prepared: _Prepared | None = None
 
 
 def prepare(settings: Settings) -> None:
-    """Let the JVM boot while the caller still does other things; `start` with the same settings takes it.
+    """Let the JVM boot, and Spark in it, while the caller still does other things; `start` with the same settings takes them.
 
     Only a command that will surely start a session gains by this.
     """
@@ -60,7 +93,7 @@ def prepare(settings: Settings) -> None:
     with _lock:
         if _running is None and _prepared is None and not _foreign():
             plan = startup.decide(settings)
-            _prepared = gateway.start(plan.quick or plan.launch, home=settings.home)
+            _prepared = _Prepared(gateway.start(plan.quick or plan.launch, home=settings.home), plan)
 
 
 def start(
@@ -191,6 +224,8 @@ def _modifiable(spark: SparkSession, keys: Iterable[str]) -> set[str]:
 
 def _foreign() -> bool:
     """Whether this process has a Spark that we did not start: plain PySpark's, or spark-submit's."""
+    if _prepared is not None:
+        return False
     if config.spark_variable("PYSPARK_GATEWAY_PORT") is not None:
         return True
     context = sys.modules.get("pyspark.core.context")
@@ -252,14 +287,10 @@ def _boot(home: Path, plan: startup.Startup) -> tuple[gateway.Jvm, SparkSession]
 
 
 def _session(home: Path, launch: gateway.Launch, plan: startup.Startup) -> tuple[gateway.Jvm, SparkSession]:
-    jvm = _take(launch) or gateway.start(launch, home=home)
-    conf = dict(plan.conf)
-    if not plan.orderly:
-        conf["spark.local.dir"] = str(jvm.scratch.path)
-    if len(str(jvm.scratch.path)) > SOCKET_FOLDER_LENGTH:
-        conf["spark.python.unix.domain.socket.enabled"] = "false"
+    prepared = _take(launch, plan)
+    jvm = gateway.start(launch, home=home) if prepared is None else prepared.jvm
     try:
-        return jvm, pyspark_session.session(jvm, conf)
+        return jvm, _session_in(jvm, plan) if prepared is None else prepared.session()
     except BaseException as error:
         died = gateway.failed(jvm) if gateway.is_lost(error) and gateway.death() is not None else None
         pyspark_session.release(seconds=0.2)
@@ -270,13 +301,22 @@ def _session(home: Path, launch: gateway.Launch, plan: startup.Startup) -> tuple
         raise
 
 
-def _take(launch: gateway.Launch) -> gateway.Jvm | None:
-    """The JVM that `prepare` started, if it is the one that is needed now; otherwise it is ended."""
+def _session_in(jvm: gateway.Jvm, plan: startup.Startup) -> SparkSession:
+    conf = dict(plan.conf)
+    if not plan.orderly:
+        conf["spark.local.dir"] = str(jvm.scratch.path)
+    if len(str(jvm.scratch.path)) > SOCKET_FOLDER_LENGTH:
+        conf["spark.python.unix.domain.socket.enabled"] = "false"
+    return pyspark_session.session(jvm, conf)
+
+
+def _take(launch: gateway.Launch, plan: startup.Startup) -> _Prepared | None:
+    """What `prepare` began, if it is what is needed now; otherwise it is ended."""
     global _prepared
-    jvm, _prepared = _prepared, None
-    if jvm is None or (jvm.launch == launch and jvm.alive):
-        return jvm
-    jvm.kill()
+    prepared, _prepared = _prepared, None
+    if prepared is None or (prepared.jvm.launch == launch and prepared.plan == plan and prepared.jvm.alive):
+        return prepared
+    prepared.discard()
     return None
 
 
@@ -300,7 +340,7 @@ def _at_exit() -> None:
     global _running
     with _lock:
         if _prepared is not None:
-            _prepared.kill()
+            _prepared.jvm.kill()
         if _running is not None:
             ended, _running = _running, None
             _end(ended)

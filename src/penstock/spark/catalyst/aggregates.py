@@ -13,9 +13,9 @@ from penstock.spark.catalyst import meaning, sessions
 from penstock.spark.catalyst.expressions import Json, Unresolved, options, references, translate, walk
 from penstock.spark.catalyst.literals import decode
 from penstock.spark.catalyst.placed import (
-    Context,
     Key,
     Placed,
+    TranslationContext,
     Unsupported,
     asks_spark,
     attribute_keys,
@@ -38,7 +38,7 @@ _CONSTANTS: dict[str, tuple[str, ...]] = {
 _INTERNAL_OPTIONS = {"mutableAggBufferOffset", "inputAggBufferOffset"}
 
 
-def aggregate(context: Context, node: Json) -> Placed:
+def aggregate(context: TranslationContext, node: Json) -> Placed:
     """One row per group."""
     grouping: list[Json] = [item["e"] for item in node["a"]["groupingExpressions"]]
     results: list[Json] = [item["e"] for item in node["a"]["aggregateExpressions"]]
@@ -85,7 +85,9 @@ def aggregate(context: Context, node: Json) -> Placed:
     return _results(context, node, results, above, child, key_expressions, slots)
 
 
-def _with_inputs(context: Context, source: Placed, grouping: list[Json], calls: list[Json]) -> Placed:
+def _with_inputs(
+    context: TranslationContext, source: Placed, grouping: list[Json], calls: list[Json]
+) -> Placed:
     """Add the columns that keys and arguments need; an argument counts on the rows that pass the FILTER of its call."""
     filters = {call["at"]: call["k"][1] for call in calls if len(call["k"]) > 1}
     read = [(part, call["at"]) for call in calls for part in inputs(call)[: len(call["k"][0]["k"])]]
@@ -141,7 +143,7 @@ def inputs(call: Json) -> list[Json]:
 
 
 def _with_foreign(
-    context: Context,
+    context: TranslationContext,
     node: Json,
     source: Placed,
     groups: plan.Node,
@@ -176,7 +178,7 @@ def _with_foreign(
 
 
 def _results(
-    context: Context,
+    context: TranslationContext,
     node: Json,
     results: list[Json],
     above: Placed,

@@ -83,8 +83,8 @@ def _lambda(node: Json, scope: Scope) -> Lambda:
         for number, item in enumerate(variables, first)
     )
     bound = {
-        ("l", item["id"]): (one.number, Field(one.name, one.type, one.nullable))
-        for item, one in zip(variables, parameters, strict=True)
+        ("l", item["id"]): (parameter.number, Field(parameter.name, parameter.type, parameter.nullable))
+        for item, parameter in zip(variables, parameters, strict=True)
     }
     return Lambda(parameters, translate(body, {**scope, **bound}))
 

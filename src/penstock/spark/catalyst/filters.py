@@ -11,13 +11,13 @@ from penstock.functions.argument_order import DIVISIONS, NEVER_RAISE, NULL_INTOL
 from penstock.plan import node as plan
 from penstock.plan.expression import Column, conjunction
 from penstock.spark.catalyst.expressions import Json, conjuncts, references, translate, walk
-from penstock.spark.catalyst.placed import Context, Key, Placed, asks_spark, prepare, select
+from penstock.spark.catalyst.placed import Key, Placed, TranslationContext, asks_spark, prepare, select
 
 _LEAVES = frozenset({"AttributeReference", "Literal", "ScalarSubquery"})
 _NOWHERE = -1  # the place of an expression that Catalyst's plan does not have
 
 
-def selection(context: Context, node: Json, needed: set[int] | None) -> Placed:
+def selection(context: TranslationContext, node: Json, needed: set[int] | None) -> Placed:
     """Rows for which the condition is TRUE."""
     condition = node["a"]["condition"]["e"]
     below = None if needed is None else needed | references(condition)
@@ -52,7 +52,7 @@ def decisive(item: Json) -> Iterator[Json]:
             yield from decisive(child)
 
 
-def filtered(context: Context, child: Placed, parts: Sequence[Json]) -> Placed:
+def filtered(context: TranslationContext, child: Placed, parts: Sequence[Json]) -> Placed:
     """Rows for which all parts of a condition are TRUE."""
     child, parts = _below(context, child, parts)
     result = child
@@ -64,7 +64,7 @@ def filtered(context: Context, child: Placed, parts: Sequence[Json]) -> Placed:
     return result
 
 
-def _groups(context: Context, child: Placed, parts: Sequence[Json]) -> list[list[Json]]:
+def _groups(context: TranslationContext, child: Placed, parts: Sequence[Json]) -> list[list[Json]]:
     """The parts of one filter after the other.
 
     What the kernel knows is asked first, unless one part may raise for a row that the other refuses: then their order decides. A
@@ -117,7 +117,9 @@ def _never_raises(item: Json) -> bool:
     return item["c"] in NEVER_RAISE
 
 
-def _below(context: Context, child: Placed, parts: Sequence[Json]) -> tuple[Placed, Sequence[Json]]:
+def _below(
+    context: TranslationContext, child: Placed, parts: Sequence[Json]
+) -> tuple[Placed, Sequence[Json]]:
     """Filter below expressions that may raise, by the parts that come before any that reads them: Spark computes them behind the filter.
 
     `sum(a) / sum(b) ... HAVING sum(b) <> 0` is such a case. Returns what is left to filter by.

@@ -24,9 +24,9 @@ from penstock.spark.catalyst.expressions import (
 )
 from penstock.spark.catalyst.filters import filtered
 from penstock.spark.catalyst.placed import (
-    Context,
     Key,
     Placed,
+    TranslationContext,
     Unsupported,
     attribute_keys,
     column,
@@ -73,7 +73,7 @@ class _JoinInputs:
     null_aware: bool
 
 
-def join(context: Context, node: Json, needed: set[int] | None) -> Placed:
+def join(context: TranslationContext, node: Json, needed: set[int] | None) -> Placed:
     """Translate a join of any kind."""
     kind = node["a"]["joinType"]["p"]
     condition = node["a"].get("condition")
@@ -167,7 +167,9 @@ def _null_checks(node: Json) -> tuple[Json, list[Json]]:
     return node, []
 
 
-def _sides(context: Context, left: Placed, right: Placed, parts: list[Json], kind: str) -> _JoinInputs:
+def _sides(
+    context: TranslationContext, left: Placed, right: Placed, parts: list[Json], kind: str
+) -> _JoinInputs:
     pairs: list[tuple[Json, Json, bool]] = []
     residual: list[Json] = []
     null_aware = False
@@ -205,7 +207,11 @@ def _sides(context: Context, left: Placed, right: Placed, parts: list[Json], kin
 
 
 def _residual_columns(
-    context: Context, left: Placed, right: Placed, residual: list[Json], sides: tuple[set[int], set[int]]
+    context: TranslationContext,
+    left: Placed,
+    right: Placed,
+    residual: list[Json],
+    sides: tuple[set[int], set[int]],
 ) -> tuple[Placed, Placed]:
     for part in residual:
         reads = references(part)
@@ -226,14 +232,14 @@ def _pair(part: Json, sides: tuple[set[int], set[int]]) -> tuple[Json, Json] | N
     """The two sides of an equality, the left input's first."""
     if part["c"] not in {"EqualTo", "EqualNullSafe"}:
         return None
-    one, two = part["k"]
-    reads_one, reads_two = references(one), references(two)
-    if not reads_one or not reads_two:
+    first, second = part["k"]
+    reads_first, reads_second = references(first), references(second)
+    if not reads_first or not reads_second:
         return None
-    if reads_one <= sides[0] and reads_two <= sides[1]:
-        return one, two
-    if reads_one <= sides[1] and reads_two <= sides[0]:
-        return two, one
+    if reads_first <= sides[0] and reads_second <= sides[1]:
+        return first, second
+    if reads_first <= sides[1] and reads_second <= sides[0]:
+        return second, first
     return None
 
 
@@ -254,12 +260,12 @@ def _not_in(part: Json, sides: tuple[set[int], set[int]]) -> tuple[Json, Json] |
     return None
 
 
-def _same(one: Json, two: Json) -> bool:
+def _same(left: Json, right: Json) -> bool:
     """Equal expressions, wherever they stand in the plan."""
     bare = [
-        {key: value for key, value in item.items() if key not in {"at", "k", "sql"}} for item in (one, two)
+        {key: value for key, value in item.items() if key not in {"at", "k", "sql"}} for item in (left, right)
     ]
-    kids = [item.get("k", []) for item in (one, two)]
+    kids = [item.get("k", []) for item in (left, right)]
     return (
         bare[0] == bare[1]
         and len(kids[0]) == len(kids[1])
@@ -308,7 +314,7 @@ def _join(sides: _JoinInputs, kind: plan.JoinKind) -> Placed:
     return Placed(joined, keys)
 
 
-def _any_join(context: Context, sides: _JoinInputs, kind: plan.JoinKind) -> Placed:
+def _any_join(context: TranslationContext, sides: _JoinInputs, kind: plan.JoinKind) -> Placed:
     """A join; one whose condition moves with time is taken apart, because a join keeps what it has matched.
 
     The matches are an inner join with a filter behind it, which knows time. Rows without a match are those for which no match
@@ -381,7 +387,7 @@ def _padded(fields: plan.Fields, rows: plan.Node, start: int) -> plan.Node:
     return plan.Project(fields, rows, expressions)
 
 
-def _existence(context: Context, node: Json, sides: _JoinInputs) -> Placed:
+def _existence(context: TranslationContext, node: Json, sides: _JoinInputs) -> Placed:
     """Left rows with a flag that says whether the right side has a match: the matching ones and the others."""
     fields = fields_of(node)
     flagged = []
@@ -396,7 +402,7 @@ def _existence(context: Context, node: Json, sides: _JoinInputs) -> Placed:
     return Placed(plan.Union(flagged[0].fields, tuple(flagged)), attribute_keys(node))
 
 
-def _single(context: Context, node: Json, sides: _JoinInputs) -> Placed:
+def _single(context: TranslationContext, node: Json, sides: _JoinInputs) -> Placed:
     """A correlated scalar subquery: a left join in which a row with more than one match is an error.
 
     The right side becomes one row per key with a count, and the count is checked behind the join, where only the keys that

@@ -34,7 +34,7 @@ def _of_nested(item: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class LegacySetting:
     """A setting that functions read when they are evaluated, the value with which the kernel has them, and which they are."""
 
     value: str
@@ -42,12 +42,14 @@ class Setting:
     concerns: Callable[[Mapping[str, Any]], bool] = lambda item: True
 
 
-SETTINGS: Mapping[str, Setting] = {
-    "spark.sql.icu.caseMappings.enabled": Setting("true", frozenset({"Upper", "Lower", "InitCap"})),
-    "spark.sql.legacy.castComplexTypesToString.enabled": Setting("false", frozenset({"Cast"}), _of_nested),
-    "spark.sql.legacy.raiseErrorWithoutErrorClass": Setting("false", frozenset({"RaiseError"})),
-    "spark.sql.legacy.timeParserPolicy": Setting("CORRECTED", _TIMES),
-    "spark.sql.legacy.truncateForEmptyRegexSplit": Setting(
+SETTINGS: Mapping[str, LegacySetting] = {
+    "spark.sql.icu.caseMappings.enabled": LegacySetting("true", frozenset({"Upper", "Lower", "InitCap"})),
+    "spark.sql.legacy.castComplexTypesToString.enabled": LegacySetting(
+        "false", frozenset({"Cast"}), _of_nested
+    ),
+    "spark.sql.legacy.raiseErrorWithoutErrorClass": LegacySetting("false", frozenset({"RaiseError"})),
+    "spark.sql.legacy.timeParserPolicy": LegacySetting("CORRECTED", _TIMES),
+    "spark.sql.legacy.truncateForEmptyRegexSplit": LegacySetting(
         "false", frozenset({"StringSplit", "StringToMap"})
     ),
 }
@@ -71,7 +73,7 @@ def leave_to_spark(plan: Any, values: Mapping[str, str]) -> None:
             item["c"] = f"{item['c']} with {why}"
 
 
-def _why(item: Mapping[str, Any], changed: Mapping[str, Setting]) -> str | None:
+def _why(item: Mapping[str, Any], changed: Mapping[str, LegacySetting]) -> str | None:
     for name, setting in changed.items():
         if item["c"] in setting.functions and setting.concerns(item):
             return name

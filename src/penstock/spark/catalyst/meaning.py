@@ -21,9 +21,9 @@ _CODE = "func"
 def of_expressions(
     items: Sequence[Json], bindings: Sequence[Sequence[tuple[int, int]]], *, code: bool
 ) -> str:
-    """The digest of expressions whose parts at some places are columns of the input; `code`: functions in Python are told apart by their code."""
+    """The digest of expressions whose parts at some places are columns of the input; `code`: the code of functions in Python distinguishes them."""
     columns = {place: column for binding in bindings for place, column in binding}
-    return _digest([_Reader(columns, {}, code).value(item) for item in items])
+    return _digest([_Normalizer(columns, {}, code).value(item) for item in items])
 
 
 def of_operators(operators: Sequence[Json], parts: Iterable[Json], *, code: bool) -> str:
@@ -33,16 +33,16 @@ def of_operators(operators: Sequence[Json], parts: Iterable[Json], *, code: bool
         for index, child in enumerate(operators[-1]["k"])
         for position, column in enumerate(child["o"])
     }
-    reader = _Reader({}, ids, code)
+    normalizer = _Normalizer({}, ids, code)
     return _digest(
         [
-            *([operator["c"], reader.value(operator["a"])] for operator in operators),
-            *(reader.value(part) for part in parts),
+            *([operator["c"], normalizer.value(operator["a"])] for operator in operators),
+            *(normalizer.value(part) for part in parts),
         ]
     )
 
 
-class _Reader:
+class _Normalizer:
     """Descriptions of expressions and plans without what is counted up."""
 
     def __init__(self, columns: Mapping[int, int], ids: Mapping[int, str], code: bool) -> None:
@@ -57,19 +57,19 @@ class _Reader:
             return item
         if item.get("at") in self._columns:
             return ["column", self._columns[item["at"]]]
-        kept = {key: part for key, part in item.items() if key not in _LEFT_OUT}
+        entries = {key: part for key, part in item.items() if key not in _LEFT_OUT}
         if "c" in item:
             # An alias gives a name, a column or a variable has one: what counts is which of them are the same.
-            kept.pop("name", None)
+            entries.pop("name", None)
             if "id" in item:
-                kept["number"] = self._number(item["id"])
+                entries["number"] = self._number(item["id"])
             if item["c"] == "NamedLambdaVariable":
-                kept.pop("a", None)
-        if "o" in kept:
-            kept["o"] = [[self._number(column[0]), *column[2:]] for column in kept["o"]]
+                entries.pop("a", None)
+        if "o" in entries:
+            entries["o"] = [[self._number(column[0]), *column[2:]] for column in entries["o"]]
         if not self._code:
-            kept.pop(_CODE, None)
-        return {key: self.value(part) for key, part in kept.items()}
+            entries.pop(_CODE, None)
+        return {key: self.value(part) for key, part in entries.items()}
 
     def _number(self, identifier: int) -> str:
         return self._ids.setdefault(identifier, str(len(self._ids)))

@@ -8,9 +8,9 @@ from __future__ import annotations
 from penstock.plan import node as plan
 from penstock.spark.catalyst.expressions import Json, translate
 from penstock.spark.catalyst.placed import (
-    Context,
     Key,
     Placed,
+    TranslationContext,
     Unsupported,
     attribute_keys,
     column,
@@ -44,7 +44,9 @@ def sort_keys(orders: list[Json], positions: list[int]) -> tuple[plan.SortKey, .
     )
 
 
-def ordered(context: Context, placed: Placed, orders: list[Json]) -> tuple[Placed, tuple[plan.SortKey, ...]]:
+def ordered(
+    context: TranslationContext, placed: Placed, orders: list[Json]
+) -> tuple[Placed, tuple[plan.SortKey, ...]]:
     """Make the sort expressions columns."""
     inner = [order["k"][0] for order in orders]
     ready = prepare(context, placed, inner)
@@ -100,7 +102,7 @@ def shown(root: Json) -> tuple[plan.SortKey, ...] | None:
     return sort_keys(orders, [renamed[key["id"]] for key in wanted])
 
 
-def carried(context: Context, root: Json) -> Ordered | None:
+def carried(context: TranslationContext, root: Json) -> Ordered | None:
     """A query with its columns, then one for each sort key, and the order over those; None when that cannot be had."""
     try:
         ordered = _carry(context, root, None, 0)
@@ -115,7 +117,7 @@ def carried(context: Context, root: Json) -> Ordered | None:
     return selected, sort_keys(orders, list(range(len(root["o"]), len(fields))))
 
 
-def sorted_below(context: Context, node: Json) -> Ordered | None:
+def sorted_below(context: TranslationContext, node: Json) -> Ordered | None:
     """A sorted query with the columns that order it behind its own, and the order; None when it is not sorted."""
     below = node
     while below["c"] in {"Project", "SubqueryAlias"}:
@@ -134,7 +136,9 @@ def carried_keys(orders: list[Json]) -> list[Key]:
     return [(_CARRIED, index) for index in range(len(orders))]
 
 
-def _carry(context: Context, node: Json, limit: int | None, offset: int) -> tuple[Placed, list[Json]] | None:
+def _carry(
+    context: TranslationContext, node: Json, limit: int | None, offset: int
+) -> tuple[Placed, list[Json]] | None:
     """The rows of a plan with the columns that order them, which every projection above the ORDER BY hands on."""
     if node["c"] in LIMITS:
         if limit is not None or offset:
@@ -158,7 +162,9 @@ def _carry(context: Context, node: Json, limit: int | None, offset: int) -> tupl
     return project(child, [*columns_of(node, wanted, child), *handed_on]), ordered[1]
 
 
-def _sorted(context: Context, node: Json, limit: int | None, offset: int) -> tuple[Placed, list[Json]]:
+def _sorted(
+    context: TranslationContext, node: Json, limit: int | None, offset: int
+) -> tuple[Placed, list[Json]]:
     orders = order_json(node)
     child = context.plan(node["k"][0], None)
     ready, keys = ordered(context, child, orders)

@@ -53,7 +53,7 @@ class Placed:
 
 
 @dataclass(slots=True)
-class Context:
+class TranslationContext:
     """What one translation carries: how to translate a child, and what it has found."""
 
     plan: Callable[[Json, set[int] | None], Placed]
@@ -112,7 +112,7 @@ def select(placed: Placed, keys: Sequence[Key], fields: plan.Fields | None = Non
 
 
 def prepare(
-    context: Context,
+    context: TranslationContext,
     placed: Placed,
     expressions: Iterable[Json],
     *,
@@ -157,7 +157,7 @@ def _is_by_row(item: Json, scope: Scope) -> bool:
     return not reads_bytes and evaluate.only_by_row(translate(item, scope))
 
 
-def single(context: Context, item: Json) -> plan.Single:
+def single(context: TranslationContext, item: Json) -> plan.Single:
     """The one-row plan of a scalar subquery."""
     sub = context.plan(item["plan"], None)
     sub = select(sub, attribute_keys(item["plan"])[:1])
@@ -165,7 +165,7 @@ def single(context: Context, item: Json) -> plan.Single:
     return plan.Single(fields, sub.node)
 
 
-def _with_subquery(context: Context, placed: Placed, item: Json) -> Placed:
+def _with_subquery(context: TranslationContext, placed: Placed, item: Json) -> Placed:
     value = single(context, item)
     joined = plan.Join(
         (*placed.node.fields, *value.fields), placed.node, value, "inner", (), (), (), residual=None
@@ -209,8 +209,8 @@ def _with_bytes_as_text(expression: Json, hoisted: list[tuple[Json, str]]) -> li
     )
     if reason is None:
         return hoisted
-    whole = expression["k"][0] if expression["c"] == "Alias" else expression
-    return [*((item, why) for item, why in hoisted if item["at"] not in inside), (whole, reason)]
+    unaliased = expression["k"][0] if expression["c"] == "Alias" else expression
+    return [*((item, why) for item, why in hoisted if item["at"] not in inside), (unaliased, reason)]
 
 
 def _is_bytes_as_text(item: Json) -> bool:
@@ -266,7 +266,7 @@ def _refuse_random_vector(item: Json) -> None:
 
 
 def _with_spark(
-    context: Context, placed: Placed, hoisted: list[tuple[Json, str]], guards: list[int | None]
+    context: TranslationContext, placed: Placed, hoisted: list[tuple[Json, str]], guards: list[int | None]
 ) -> Placed:
     unique: dict[int, tuple[Json, str]] = {item["at"]: (item, why) for item, why in hoisted}
     where = {item["at"]: guard for (item, _), guard in zip(hoisted, guards, strict=True)}

@@ -10,7 +10,7 @@ from penstock.errors import SqlError, suggest
 from penstock.plan import node as plan
 from penstock.spark import errors
 from penstock.spark.catalyst import bridge, joins, legacy, zone_rules
-from penstock.spark.catalyst.translate import Settings, translate_plan
+from penstock.spark.catalyst.translate import PlanSettings, translate_plan
 from penstock.spark.catalyst.variables import bound, declare, is_dynamic
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Static:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedView:
     """A view, the static tables it reads, and the JVM objects from which Spark can run a part of it."""
 
     view: plan.View
@@ -73,7 +73,7 @@ def plan_view(
     relations: Mapping[str, Relation],
     *,
     variables: Sequence[plan.Variable] = (),
-) -> Planned:
+) -> PlannedView:
     """Plan a view over the flow's relations; other names in the query are the session's tables, static sides of the view.
 
     Session variables are bound to the values that they have now, or had when the view was saved (`variables`).
@@ -105,7 +105,7 @@ def _missing(error: Exception) -> str:
 
 def _optimize(
     spark: SparkSession, session: Any, front: Any, analyzed: Any, name: str, query: str | DataFrame
-) -> Planned:
+) -> PlannedView:
     if front.readsTimeOfDay(analyzed):
         raise SqlError(
             "the view uses current_time(), which would stay what it is now",
@@ -136,7 +136,7 @@ def _optimize(
         _metadata(front, analyzed),
         table,
     )
-    return Planned(view, statics, session, optimized)
+    return PlannedView(view, statics, session, optimized)
 
 
 def _optimized(session: Any, front: Any, analyzed: Any) -> tuple[Any, str]:
@@ -153,9 +153,9 @@ def _optimized(session: Any, front: Any, analyzed: Any) -> tuple[Any, str]:
     return optimized, front.describe(session, optimized)
 
 
-def _settings(session: Any) -> Settings:
+def _settings(session: Any) -> PlanSettings:
     conf = session.conf()
-    return Settings(
+    return PlanSettings(
         conf.get("spark.sql.session.timeZone"),
         int(conf.get("spark.sql.cteRecursionLevelLimit")),
         int(conf.get("spark.sql.cteRecursionRowLimit")),
@@ -218,15 +218,15 @@ def _statics(spark: SparkSession, front: Any) -> tuple[Static, ...]:
     from pyspark.sql import DataFrame
 
     jvm: Any = spark._jvm
-    found: dict[str, Static] = {}
+    statics: dict[str, Static] = {}
     listed = list(front.statics())
     for label, leaf in zip(listed[::2], listed[1::2], strict=True):
-        if label in found:
+        if label in statics:
             continue
         frame = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, leaf)
         fields = tuple(
             plan.Field(item.name(), item.dataType().catalogString(), item.nullable())
             for item in bridge.scala_list(leaf.output())
         )
-        found[label] = Static(label, fields, DataFrame(frame, spark))
-    return tuple(found.values())
+        statics[label] = Static(label, fields, DataFrame(frame, spark))
+    return tuple(statics.values())

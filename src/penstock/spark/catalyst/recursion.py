@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from penstock.plan import node as plan
 from penstock.spark.catalyst.expressions import Json, nested, walk
 from penstock.spark.catalyst.order import LIMITS
-from penstock.spark.catalyst.placed import Context, Key, Placed, attribute_keys, fields_of, select
+from penstock.spark.catalyst.placed import Key, Placed, TranslationContext, attribute_keys, fields_of, select
 
 _LEVEL = "level"
 _UNLIMITED = -1
 
 
-def recursive(context: Context, node: Json) -> Placed:
+def recursive(context: TranslationContext, node: Json) -> Placed:
     """The anchor's rows, and the step's until there are no new ones; with a limit, the rows of the first levels."""
     loop = _loop(context, node)
     if isinstance(loop.node, plan.Recursive) and loop.node.limit is not None:
@@ -21,7 +21,7 @@ def recursive(context: Context, node: Json) -> Placed:
     return loop
 
 
-def first_rows(context: Context, node: Json, limit: int | None, offset: int) -> Placed:
+def first_rows(context: TranslationContext, node: Json, limit: int | None, offset: int) -> Placed:
     """Rows of a recursion by their levels: Spark gives those of one level after the other, in no order within a level."""
     loop = _loop(context, node)
     order: tuple[plan.SortKey, ...] = ()
@@ -31,7 +31,7 @@ def first_rows(context: Context, node: Json, limit: int | None, offset: int) -> 
     return select(Placed(top, loop.keys), attribute_keys(node))
 
 
-def reference(context: Context, node: Json) -> Placed:
+def reference(context: TranslationContext, node: Json) -> Placed:
     """The rows that the step reads: those that it made last."""
     fields = fields_of(node)
     name = _loop_name(context, node["a"]["loopId"])
@@ -98,7 +98,7 @@ def _of_join(node: Json, limit: int | None) -> list[int | None]:
 def _groups_only(node: Json) -> bool:
     """Whether an aggregate is a DISTINCT: it shows its keys and nothing else."""
     shown = [item["e"] for item in node["a"]["aggregateExpressions"]]
-    return all(item["c"] != "AggregateExpression" for whole in shown for item in walk(whole))
+    return all(item["c"] != "AggregateExpression" for expression in shown for item in walk(expression))
 
 
 def _constant(node: Json) -> int | None:
@@ -106,7 +106,7 @@ def _constant(node: Json) -> int | None:
     return int(count["v"]) if count["c"] == "Literal" else None
 
 
-def _loop(context: Context, node: Json) -> Placed:
+def _loop(context: TranslationContext, node: Json) -> Placed:
     arguments = node["a"]
     fields = fields_of(node)
     anchor, step = (
@@ -134,6 +134,6 @@ def _level_key(node: Json) -> Key:
     return ("l", node["at"])
 
 
-def _loop_name(context: Context, number: int) -> str:
+def _loop_name(context: TranslationContext, number: int) -> str:
     """The name of a recursion within its view: Catalyst's own numbers differ each time a query is planned."""
     return f"recursion {context.loops.setdefault(number, len(context.loops) + 1)}"

@@ -11,8 +11,8 @@ from penstock.plan.expression import Call, Column, Expression, Literal
 from penstock.spark.catalyst import literals
 from penstock.spark.catalyst.expressions import Json, options, reads_time, references, translate
 from penstock.spark.catalyst.placed import (
-    Context,
     Placed,
+    TranslationContext,
     Unsupported,
     attribute_keys,
     column,
@@ -53,7 +53,7 @@ def number_range(node: Json) -> Placed:
     return Placed(plan.Values(fields_of(node), tuple((number,) for number in numbers)), attribute_keys(node))
 
 
-def projection(context: Context, node: Json) -> Placed:
+def projection(context: TranslationContext, node: Json) -> Placed:
     """One expression per output column."""
     wanted: list[Json] = [item["e"] for item in node["a"]["projectList"]]
     below = set().union(*(references(item) for item in wanted)) if wanted else set()
@@ -70,7 +70,7 @@ def columns_of(node: Json, wanted: list[Json], child: Placed) -> list[tuple[Any,
     ]
 
 
-def union(context: Context, node: Json) -> Placed:
+def union(context: TranslationContext, node: Json) -> Placed:
     """All rows of all children, by position."""
     fields = fields_of(node)
     inputs = []
@@ -80,7 +80,7 @@ def union(context: Context, node: Json) -> Placed:
     return Placed(plan.Union(fields, tuple(inputs)), attribute_keys(node))
 
 
-def expand(context: Context, node: Json) -> Placed:
+def expand(context: TranslationContext, node: Json) -> Placed:
     """Every row once per grouping set."""
     projections = [[item["e"] for item in row] for row in node["a"]["projections"]]
     flat = [item for row in projections for item in row]
@@ -92,7 +92,7 @@ def expand(context: Context, node: Json) -> Placed:
     return Placed(plan.Expand(fields_of(node), child.node, translated), attribute_keys(node))
 
 
-def generate(context: Context, node: Json) -> Placed:
+def generate(context: TranslationContext, node: Json) -> Placed:
     """Every row once per element."""
     arguments = node["a"]
     generator = arguments["generator"]["e"]

@@ -9,8 +9,8 @@ from penstock.plan import node as plan
 from penstock.spark.catalyst import aggregates, filters, joins, meaning, order, recursion, relations, windows
 from penstock.spark.catalyst.expressions import Json, is_now, nested, walk
 from penstock.spark.catalyst.placed import (
-    Context,
     Placed,
+    TranslationContext,
     Unsupported,
     attribute_keys,
     fields_of,
@@ -50,7 +50,7 @@ class Translated:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PlanSettings:
     """Settings of the session that a plan does not show, bound when a view is registered: -1 means no bound, None Spark's default."""
 
     zone: str = "UTC"
@@ -59,12 +59,12 @@ class Settings:
     has_code: bool = False  # the query is a DataFrame
 
 
-DEFAULTS = Settings()
+DEFAULTS = PlanSettings()
 
 
-def translate_plan(root: Json, settings: Settings = DEFAULTS) -> Translated:
+def translate_plan(root: Json, settings: PlanSettings = DEFAULTS) -> Translated:
     """Translate a whole plan of a session with some settings; what the kernel lacks becomes `node.Spark`, with the reason."""
-    context = Context(
+    context = TranslationContext(
         lambda node, needed: _plan(context, node, needed),
         settings.zone,
         settings.most_levels,
@@ -81,7 +81,7 @@ def translate_plan(root: Json, settings: Settings = DEFAULTS) -> Translated:
     return Translated(placed.node, shown or (), context.uses_time)
 
 
-def _plan(context: Context, node: Json, needed: set[int] | None) -> Placed:
+def _plan(context: TranslationContext, node: Json, needed: set[int] | None) -> Placed:
     _refuse_random_parts(node)
     try:
         return _translate(context, node, needed)
@@ -95,7 +95,7 @@ def _refuse_random_parts(node: Json) -> None:
             refuse_random(item)
 
 
-def _translate(context: Context, node: Json, needed: set[int] | None) -> Placed:
+def _translate(context: TranslationContext, node: Json, needed: set[int] | None) -> Placed:
     match node["c"]:
         case "LogicalRDD" if node["o"] and len(node["o"][0]) > 4:
             return relations.scan(node, needed)
@@ -165,7 +165,7 @@ def _main(node: Json) -> Json:
     return query
 
 
-def _shared(context: Context, node: Json) -> Placed:
+def _shared(context: TranslationContext, node: Json) -> Placed:
     """A reference to a common table expression: its plan again, which the circuit may share."""
     definition = context.shared[node["a"]["cteId"]]
     child = definition["k"][0]
@@ -173,7 +173,7 @@ def _shared(context: Context, node: Json) -> Placed:
     return Placed(placed.node, attribute_keys(node))
 
 
-def _recompute(context: Context, node: Json, reason: str) -> Placed:
+def _recompute(context: TranslationContext, node: Json, reason: str) -> Placed:
     """The operator on Spark, over all rows of its inputs; scalar subqueries are inputs too, one row each."""
     run = [node, *_placing_below(node)]
     for operator in run[1:]:

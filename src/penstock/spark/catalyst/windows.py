@@ -13,8 +13,8 @@ from penstock.spark.catalyst.aggregates import arguments, inputs, is_known, norm
 from penstock.spark.catalyst.expressions import Json, conjuncts, translate, walk
 from penstock.spark.catalyst.order import bounds, order_json, ordered, sort_keys, sorted_below
 from penstock.spark.catalyst.placed import (
-    Context,
     Placed,
+    TranslationContext,
     Unsupported,
     attribute_keys,
     prepare,
@@ -29,13 +29,13 @@ OFFSET = {"Lag", "Lead", "NthValue"}
 _DAY = 86_400_000_000  # microseconds
 
 
-def limited(context: Context, node: Json) -> Placed:
+def limited(context: TranslationContext, node: Json) -> Placed:
     """LIMIT and OFFSET, with the ORDER BY below them, as one top-k."""
     limit, offset, below = bounds(node)
     return _first_rows(context, below, limit, offset)
 
 
-def _first_rows(context: Context, node: Json, limit: int | None, offset: int) -> Placed:
+def _first_rows(context: TranslationContext, node: Json, limit: int | None, offset: int) -> Placed:
     if node["c"] == "UnionLoop":
         return recursion.first_rows(context, node, limit, offset)
     if node["c"] == "Project" and _ordered_below(node):
@@ -66,7 +66,7 @@ def _ordered_below(node: Json) -> bool:
     return node["c"] in {"Sort", "UnionLoop"}
 
 
-def deduplicate(context: Context, node: Json) -> Placed:
+def deduplicate(context: TranslationContext, node: Json) -> Placed:
     """One whole row per combination of keys."""
     child = context.plan(node["k"][0], None)
     keys = [item["e"] for item in node["a"]["keys"]]
@@ -80,7 +80,7 @@ def deduplicate(context: Context, node: Json) -> Placed:
     return select(Placed(top, ready.keys), attribute_keys(node))
 
 
-def window(context: Context, node: Json) -> Placed:
+def window(context: TranslationContext, node: Json) -> Placed:
     """The input columns, then one column per window function."""
     expressions = [item["e"] for item in node["a"]["windowExpressions"]]
     calls = [_window_expression(item) for item in expressions]
@@ -229,7 +229,7 @@ def _length(bound: Literal, order: str, zone: str) -> int:
     return length
 
 
-def ranked(context: Context, node: Json) -> Placed | None:
+def ranked(context: TranslationContext, node: Json) -> Placed | None:
     """`row_number() <= k` over a window as a top-k per partition; None when a filter is something else."""
     below = node["k"][0]
     if below["c"] != "Window":
@@ -269,15 +269,20 @@ def _at_most(part: Json, rank: int) -> int | None:
     """The largest row number that a condition lets through, None when it is no such bound."""
     if part["c"] not in {"LessThan", "LessThanOrEqual", "EqualTo", "GreaterThan", "GreaterThanOrEqual"}:
         return None
-    one, two = part["k"]
+    column, bound = part["k"]
     name = part["c"]
-    if one["c"] == "Literal":
-        one, two = two, one
+    if column["c"] == "Literal":
+        column, bound = bound, column
         name = {"GreaterThan": "LessThan", "GreaterThanOrEqual": "LessThanOrEqual", "EqualTo": "EqualTo"}.get(
             name, ""
         )
-    if one["c"] != "AttributeReference" or one["id"] != rank or two["c"] != "Literal" or two["v"] is None:
+    if (
+        column["c"] != "AttributeReference"
+        or column["id"] != rank
+        or bound["c"] != "Literal"
+        or bound["v"] is None
+    ):
         return None
     if name in {"LessThanOrEqual", "EqualTo"}:
-        return int(two["v"])
-    return int(two["v"]) - 1 if name == "LessThan" else None
+        return int(bound["v"])
+    return int(bound["v"]) - 1 if name == "LessThan" else None

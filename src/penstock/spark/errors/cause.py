@@ -1,4 +1,4 @@
-"""What Spark said when something failed, read out of the JVM once and kept as plain values."""
+"""The error of Spark when something failed, read out of the JVM once and kept as plain values."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def _misread(line: int, column: int, fault: Fault, question: Question) -> str:
     assert question.sql is not None
     own = question.text
     text = own if fault.text is None else fault.text
-    offset = sum(len(each) + 1 for each in text.split("\n")[: line - 1]) + column - 1
+    offset = sum(len(text_line) + 1 for text_line in text.split("\n")[: line - 1]) + column - 1
     if text.strip() == own.strip():
         text, offset = question.sql, question.locate(offset)
     token = fault.parameters.get("error", "").strip("'")

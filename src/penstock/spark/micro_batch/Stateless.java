@@ -8,18 +8,10 @@ import org.apache.spark.sql.catalyst.expressions.*;
 import org.apache.spark.sql.catalyst.plans.logical.*;
 import org.apache.spark.sql.types.*;
 
-/** Queries over rows that come in batches: relations that stand for such rows, and what of a query needs more than one batch. */
+/** Queries over rows that come in batches: what of one needs more than one batch, and what becomes of operations. */
 public class Stateless {
   private static List list(Object seq) {
     return scala.jdk.javaapi.CollectionConverters.asJava((scala.collection.Seq) seq);
-  }
-
-  /** A streaming relation with columns and without rows; it is planned and never run. */
-  public Object relation(org.apache.spark.sql.classic.SparkSession session, LogicalPlan empty) {
-    scala.collection.immutable.Seq none =
-        scala.jdk.javaapi.CollectionConverters.asScala(new ArrayList()).toList();
-    return org.apache.spark.sql.classic.Dataset.ofRows(
-        session, new LocalRelation(empty.output(), none, true, scala.Option.empty()));
   }
 
   /** What of an analyzed plan depends on rows of earlier or later batches, in words; null when nothing does. */
@@ -191,7 +183,7 @@ public class Stateless {
     return true;
   }
 
-  /** For each column of a query the names of those of the rows that it is made of; null where that cannot be said. */
+  /** For each column of a query the names of those of the rows that it is made of; null where that is not known. */
   public List origins(LogicalPlan plan, LogicalPlan rows) {
     LogicalPlan inlined = new org.apache.spark.sql.catalyst.optimizer.InlineCTE(true, false).apply(plan);
     Map computed = new HashMap();

@@ -36,6 +36,15 @@ def last_epochs(spark: SparkSession, location: str) -> tuple[int, int]:
     return last_epoch(folder), last_epoch(folder, "offsets")
 
 
+def forget_offsets(spark: SparkSession, location: str, number: int) -> None:
+    """Take out what was noted of a batch of which nothing was done: its rows come with the next one."""
+    folder = Folder(spark, location)
+    for name in folder.names("offsets"):
+        # Its checksum has the name with an end of its own.
+        if name.partition(".")[0] == str(number):
+            folder.delete(f"offsets/{name}")
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointState:
     """What a query goes on from."""
@@ -209,10 +218,12 @@ def _fill(spark: SparkSession, savepoint: str, location: str) -> None:
     target.delete(COPYING)
 
 
-def follow(spark: SparkSession, before: str, after: str, shape: Shape, *, kept: Collection[str] = ()) -> None:
+def follow(
+    spark: SparkSession, before: str, after: str, shape: Shape, *, continuing: Collection[str] = ()
+) -> None:
     """Let a query with other sources go on where one has ended: its id stays, its epochs are counted on, and the new sources begin where they begin.
 
-    Those of the `kept` ones, in the words of the shape, go on where they are. What `after` has already is left as it is, so that it may be called at
+    The sources in `continuing`, in the words of the shape, go on where they are. What `after` has already is left as it is, so that it may be called at
     every start.
     """
     source, target = Folder(spark, before), Folder(spark, after)
@@ -222,7 +233,7 @@ def follow(spark: SparkSession, before: str, after: str, shape: Shape, *, kept: 
     source.copy("metadata", target, "metadata")
     note = json.loads(source.read(SHAPE))
     target.write(SHAPE, json.dumps({**note, "shape": list(shape)}))
-    places = _kept_places(_texts([tuple(part) for part in note["shape"]], "source"), shape, kept)
+    places = _places_before(_texts([tuple(part) for part in note["shape"]], "source"), shape, continuing)
     for place, old in enumerate(places):
         if old is not None and source.exists(f"sources/{old}"):
             source.copy(f"sources/{old}", target, f"sources/{place}")
@@ -234,9 +245,9 @@ def follow(spark: SparkSession, before: str, after: str, shape: Shape, *, kept: 
         target.write(f"commits/{epoch}", source.read(f"commits/{epoch}"))
 
 
-def _kept_places(before: Sequence[str], shape: Shape, kept: Collection[str]) -> list[int | None]:
+def _places_before(before: Sequence[str], shape: Shape, continuing: Collection[str]) -> list[int | None]:
     """The place that each source of a shape had before; None for one that begins."""
-    left = {place: text for place, text in enumerate(before) if text in kept}
+    left = {place: text for place, text in enumerate(before) if text in continuing}
     places: list[int | None] = []
     for text in _texts(shape, "source"):
         place = next((place for place, other in left.items() if other == text), None)

@@ -79,12 +79,27 @@ def folders_of_files(
     plain = {
         key: value for key, value in options.items() if key.lower() in ("basepath", "recursivefilelookup")
     }
+    if not plain and _has_no_folders(location):
+        return StructType()  # without Spark, which lists the files
     try:
         partitions = spark.read.format("text").options(**plain).load(location).schema.fields[1:]
     except AnalysisException:
         return StructType()  # nothing is there yet
     types = {field.name: field for field in wanted.fields}
     return StructType([types.get(field.name, field) for field in partitions])
+
+
+def _has_no_folders(location: str) -> bool:
+    """Whether a place is a local file, or a local folder without folders in it."""
+    if reader.is_uri(location):
+        return False
+    try:
+        with os.scandir(location) as entries:
+            return not any(entry.is_dir() for entry in entries)
+    except NotADirectoryError:
+        return True
+    except OSError:
+        return False  # such as a pattern
 
 
 def text_and(folders: StructType) -> StructType:
@@ -210,7 +225,9 @@ def interval_join(
     near = right[times[1]].between(left[times[0]] - span, left[times[0]] + span)
     if isinstance(on, str | Sequence):
         names = [on] if isinstance(on, str) else list(on)
-        equal = reduce(lambda one, other: one & other, (left[name] == right[name] for name in names))
+        equal = reduce(
+            lambda condition, equality: condition & equality, (left[name] == right[name] for name in names)
+        )
         joined = left.join(right, on=equal & near, how=how)
         if how.lower().replace("_", "") in ("leftsemi", "semi", "leftanti", "anti"):
             return joined
@@ -224,9 +241,11 @@ def _keys_once(
     """Columns to join on appear once, with a value also where only one side has a row, as in a join with USING."""
     from pyspark.sql import functions
 
-    one = right if how.startswith("right") else left
+    key_side = right if how.startswith("right") else left
     full = how.startswith(("full", "outer"))
-    keys = [functions.coalesce(left[name], right[name]).alias(name) if full else one[name] for name in names]
+    keys = [
+        functions.coalesce(left[name], right[name]).alias(name) if full else key_side[name] for name in names
+    ]
     rest = [side[name] for side in (left, right) for name in side.columns if name not in names]
     return joined.select(*keys, *rest)
 

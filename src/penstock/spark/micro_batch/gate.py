@@ -18,7 +18,7 @@ class Gate:
 
     @property
     def is_closed(self) -> bool:
-        """Whether batches are held back."""
+        """Whether batches wait."""
         return self._closed.is_set()
 
     def close(self) -> None:

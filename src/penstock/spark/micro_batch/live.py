@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.spark.boot import janino
 from penstock.spark.micro_batch import plan
-from penstock.spark.micro_batch.run import POLL_SECONDS, OnReport, RunSettings, SparkRun
+from penstock.spark.micro_batch.query_run import POLL_SECONDS, OnReport, RunSettings, SparkRun
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

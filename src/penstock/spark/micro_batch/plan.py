@@ -86,7 +86,7 @@ def opened(spark: SparkSession, relation: Any, folder: str) -> Iterator[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PlannedSource:
     """A source of a plan that has options of its own, with which it was made."""
 
     source: str
@@ -96,11 +96,11 @@ class Reading:
     """Spark's own node of the plan."""
 
 
-def readings(frame: DataFrame) -> list[Reading]:
+def readings(frame: DataFrame) -> list[PlannedSource]:
     """Return the sources of a streaming plan that have options of their own, in the order of the plan."""
     streams = janino.instance(frame.sparkSession, __package__, "Streams")
     return [
-        Reading(
+        PlannedSource(
             str(relation.sourceName()),
             dict(relation.extraOptions().asCaseSensitiveMap()),
             str(streams.key(relation)),
@@ -130,7 +130,7 @@ def refuse_endless(frame: DataFrame) -> None:
 def as_batch(frame: DataFrame, more: Mapping[str, Mapping[str, str]] | None = None) -> DataFrame:
     """Return the query as a batch over all that is there; without watermarks, so every window is complete.
 
-    `more` gives further options to sources, by the keys of their `Reading`s.
+    `more` gives further options to sources, by the keys of their `PlannedSource`s.
     """
     from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.spark.boot import janino
+from penstock.spark.no_rows import no_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -16,15 +17,11 @@ if TYPE_CHECKING:
 
 def empty_stream(spark: SparkSession, schema: StructType) -> DataFrame:
     """Return a streaming DataFrame with these columns, to plan queries over it; it cannot be run."""
-    from pyspark.sql import DataFrame
-
-    java = janino.instance(spark, __package__, "Stateless")
-    empty: Any = spark.createDataFrame([], schema)
-    return DataFrame(java.relation(spark._jsparkSession, empty._jdf.queryExecution().analyzed()), spark)
+    return no_rows(spark, schema, streams=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedQuery:
     """A query over empty streams, as Spark understands it."""
 
     schema: StructType | None
@@ -35,7 +32,7 @@ class Planned:
     """Whether it asks for the time or for random values."""
 
 
-def planned(query: Callable[[], DataFrame]) -> Planned:
+def planned(query: Callable[[], DataFrame]) -> PlannedQuery:
     """Return what a query over empty streams gives and whether it needs more than one batch; `query` plans it, and raises what Spark raises."""
     from pyspark.errors import AnalysisException
 
@@ -43,11 +40,11 @@ def planned(query: Callable[[], DataFrame]) -> Planned:
         frame = query()
     except AnalysisException as error:
         if error.getCondition() == "INVALID_SUBQUERY_EXPRESSION.STREAMING_QUERY":
-            return Planned(None, "a subquery over rows that come in batches")
+            return PlannedQuery(None, "a subquery over rows that come in batches")
         raise
     java = janino.instance(frame.sparkSession, __package__, "Stateless")
     reason = java.memory(frame._jdf.queryExecution().analyzed())
-    return Planned(frame.schema, None if reason is None else str(reason), is_volatile(frame))
+    return PlannedQuery(frame.schema, None if reason is None else str(reason), is_volatile(frame))
 
 
 def is_volatile(frame: DataFrame) -> bool:
@@ -110,15 +107,13 @@ def origins(query: DataFrame, rows: DataFrame) -> dict[str, frozenset[str] | Non
 @contextmanager
 def relations(spark: SparkSession, frames: Mapping[str, DataFrame]) -> Iterator[None]:
     """Let queries of a session see DataFrames, also those of other sessions, under names that it must not have yet."""
+    java = janino.instance(spark, __package__, "Relations")
+    names, plans = list(frames), [frame._jdf.logicalPlan() for frame in frames.values()]
     try:
-        for name, frame in frames.items():
-            of_session(spark, frame).createOrReplaceTempView(name)
+        java.put(spark._jsparkSession, names, plans)
         yield
     finally:
-        # Not through `spark.catalog`, which would let Spark forget what is persisted of the frames, too.
-        catalog: Any = spark._jsparkSession.sessionState().catalog()
-        for name in frames:
-            catalog.dropTempView(name)
+        java.drop(spark._jsparkSession, names)
 
 
 def query(spark: SparkSession, text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
@@ -128,11 +123,9 @@ def query(spark: SparkSession, text: str, frames: Mapping[str, DataFrame]) -> Da
     """
     from pyspark.sql import DataFrame
 
-    with relations(spark, frames):
-        parsed = spark.sql(text)
-    jvm: Any = spark._jvm
-    plan = parsed._jdf.queryExecution().analyzed()
-    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
+    java = janino.instance(spark, __package__, "Relations")
+    plans = [frame._jdf.logicalPlan() for frame in frames.values()]
+    return DataFrame(java.query(spark._jsparkSession, text, list(frames), plans), spark)
 
 
 def of_session(spark: SparkSession, frame: DataFrame) -> DataFrame:

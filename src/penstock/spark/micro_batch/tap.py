@@ -26,11 +26,9 @@ def named(frame: DataFrame, name: str, counts: Sequence[Column]) -> DataFrame:
     return frame.observe(f"{PREFIX}{name}", *counts)
 
 
-def mark(name: str) -> Column:
-    """Return a literal that makes the filter in which it stands a tap of that name, without counts."""
-    from pyspark.sql import functions
-
-    return functions.lit(f"{PREFIX}{name}")
+def mark(name: str) -> str:
+    """Return the text that, as a literal, makes the filter in which it stands a tap of that name, without counts."""
+    return f"{PREFIX}{name}"
 
 
 def marked(literal: str) -> str:

@@ -22,18 +22,28 @@ from typing import TYPE_CHECKING, Any
 from penstock.circuit.compile import Fragment
 from penstock.circuit.executor import ChangeFailed, Executor, Parts
 from penstock.circuit.message import dumps
-from penstock.circuit.operation import Change, Changed, Continue, EndLoad, Images, Ping, Question, Save, Stage
+from penstock.circuit.operation import (
+    Change,
+    Changed,
+    Continue,
+    EndLoad,
+    Images,
+    Ping,
+    Question,
+    Save,
+    StageCheckpoint,
+)
 from penstock.circuit.shard import Phases, Shard
 from penstock.circuit.shard_images import read_images, write_images
 from penstock.errors import StateError
 from penstock.spark.boot import scratch
-from penstock.spark.boot.scratch import Scratch
+from penstock.spark.boot.scratch import ScratchFolder
 from penstock.spark.daemon import VARIABLE
-from penstock.spark.shards.history import History
+from penstock.spark.shards.history import ShardHistory
 from penstock.spark.shards.hub import Hub, Over, Work
 from penstock.spark.shards.part import ReceivedPart
-from penstock.spark.shards.worker import Group, merged, run_group
-from penstock.state.part import Order, Part, RestoredPart
+from penstock.spark.shards.worker import ShardGroup, merged, run_group
+from penstock.state.part import CheckpointOrder, CheckpointPart, RestoredPart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,9 +75,9 @@ class SparkShards(Executor):
         self._spark = spark
         self._remote = remote
         self._kernel = uuid.uuid4().hex
-        self._scratch: Scratch | None = None
+        self._scratch: ScratchFolder | None = None
         self._closing = threading.Event()
-        self._history = History(shards)
+        self._history = ShardHistory(shards)
         self._memory = None if memory is None else memory // shards
         self._driver = Shard(shards, shards, memory=self._memory)
         self._tasks = shards
@@ -243,10 +253,10 @@ class SparkShards(Executor):
             folders = self._save()
             return [*(read_images(folder) for folder in folders), self._driver.save()]
 
-    def stage(self, order: Order) -> Sequence[Part]:
+    def stage(self, order: CheckpointOrder) -> Sequence[CheckpointPart]:
         """The workers give the bytes of their shards while changes go on."""
         with self._alone:
-            answers = self._ask(Stage(order))
+            answers = self._ask(StageCheckpoint(order))
             assert self._hub is not None
             connections = self._hub.take_parts([token for token, _ in answers])
             received = [
@@ -360,7 +370,7 @@ class SparkShards(Executor):
         address = (self._host, hub.port)
         tasks = []
         for at, own in enumerate(numbers):
-            group = Group(self._kernel, address, hub.secret, own, self.shards, self._memory)
+            group = ShardGroup(self._kernel, address, hub.secret, own, self.shards, self._memory)
             before = context.environment.get(VARIABLE)
             context.environment[VARIABLE] = f"{self._kernel} {at}"
             try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from pickle import PickleBuffer
 
 from penstock.circuit.message import dumps, loads
-from penstock.circuit.operation import AddSource, Change, Drop, EndLoad, Register, Resume, Step
+from penstock.circuit.operation import AddSource, Change, DropRelation, EndLoad, Register, Resume, StepCircuit
 from penstock.circuit.retention import retained_with
 from penstock.plan import node as plan
 
@@ -49,7 +49,7 @@ class Base:
 
 @dataclass(slots=True)
 class Declared:
-    """What was declared, in its order, as a shard is told that has saved states."""
+    """What was declared, in its order, as it is sent to a shard that has saved states."""
 
     changes: dict[str, Change] = field(default_factory=dict)
 
@@ -69,9 +69,9 @@ class Declared:
                         source = retained_with(source_added.source, view)
                         self.changes[name] = replace(source_added, source=source)
                 self.changes[view.name] = replace(change, statics=(), restored=not change.suspended)
-            case Drop():
+            case DropRelation():
                 self.changes.pop(change.name, None)
-            case Step():
+            case StepCircuit():
                 self._suspend(change.failed, suspended=True)
             case Resume():
                 self._suspend(change.views, suspended=False)
@@ -85,7 +85,7 @@ class Declared:
             self.changes[name] = replace(change, suspended=suspended, restored=not suspended)
 
 
-class History:
+class ShardHistory:
     """The changes of all shards: the first ones as they came, the others in a file without a name."""
 
     def __init__(self, shards: int, folder: Path | None = None) -> None:
@@ -137,15 +137,15 @@ class History:
     def since(self, shard: int, version: int) -> list[Entry]:
         """The changes of a shard behind a version, which is not before the base."""
         with self._lock:
-            found: list[Entry | bytes] = []
+            entries: list[Entry | bytes] = []
             for places in self._places[version - self.base.version :]:
                 place = places[shard]
                 if isinstance(place, Entry):
-                    found.append(place)
+                    entries.append(place)
                 else:
                     self._file.seek(place[0])
-                    found.append(self._file.read(place[1]))
-        return [one if isinstance(one, Entry) else loads(one) for one in found]
+                    entries.append(self._file.read(place[1]))
+        return [entry if isinstance(entry, Entry) else loads(entry) for entry in entries]
 
     def begin_from(self, folders: Sequence[str], *, declared: bool = True) -> None:
         """Begin with states that were saved at the version of now, or, without what is declared, with those that are yet to be loaded."""

@@ -20,7 +20,7 @@ from typing import Any
 from penstock.circuit.message import dumps, piece
 from penstock.circuit.shard_images import portable, read_images
 from penstock.spark.shards import wire
-from penstock.spark.shards.history import Entry, History
+from penstock.spark.shards.history import Entry, ShardHistory
 
 LOG = logging.getLogger("penstock.flow")
 
@@ -129,7 +129,7 @@ class Hub:
     """Serves the shards of one kernel, one connection for each."""
 
     def __init__(
-        self, host: str, history: History, closing: threading.Event, *, remote: bool = False
+        self, host: str, history: ShardHistory, closing: threading.Event, *, remote: bool = False
     ) -> None:
         """`remote` tasks do not reach the folders of saved states, and get the states themselves."""
         self._remote = remote

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.circuit.message import dumps, loads, piece
-from penstock.circuit.operation import Change, Changed, Images, Question, Stage
+from penstock.circuit.operation import Change, Changed, Images, Question, StageCheckpoint
 from penstock.circuit.shard import Inbox, Outbox, Phases, Shard
 from penstock.circuit.shard_images import read_images
 from penstock.errors import InternalError
@@ -24,7 +24,7 @@ from penstock.spark.shards.history import Entry
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ShardGroup:
     """The shards that one task has."""
 
     kernel: str
@@ -49,7 +49,7 @@ class _LiveShard:
 _LIVE: dict[tuple[str, int], _LiveShard] = {}
 
 
-def run_group(group: Group, rows: Iterable[Any]) -> Iterator[Any]:
+def run_group(group: ShardGroup, rows: Iterable[Any]) -> Iterator[Any]:
     """Do the work of all shards of a group; nothing is returned to Spark."""
     for _ in rows:
         # A worker that has not read everything is not used again.
@@ -103,7 +103,7 @@ class _Connections:
                     connection.shutdown(socket.SHUT_RDWR)
 
 
-def _run(group: Group, number: int, connections: _Connections) -> None:
+def _run(group: ShardGroup, number: int, connections: _Connections) -> None:
     key = (group.kernel, number)
     # What fails half-way is made again.
     live = _LIVE.pop(key, None) or _LiveShard(-1, group.shard(number))
@@ -129,9 +129,9 @@ def _run(group: Group, number: int, connections: _Connections) -> None:
         _LIVE[key] = live
 
 
-def _answer(connection: Any, group: Group, shard: Shard, question: Question) -> None:
+def _answer(connection: Any, group: ShardGroup, shard: Shard, question: Question) -> None:
     try:
-        if isinstance(question, Stage):
+        if isinstance(question, StageCheckpoint):
             staged = shard.stage_part(question.order)
             answer: tuple[str, Any] = ("answer", part.begin(staged, group.address, group.secret))
         else:

@@ -1,4 +1,4 @@
-"""`dynamic_table_check(name, value)` in a session of Spark: a function over sets that the executors have, so it may stand anywhere.
+"""`dynamic_table_check(name, value)` in a session of Spark: a function over sets that the executors have, so it may be anywhere in a query.
 
 The value is compared by what it is, whatever its exact type: the number 1 is 1.00. NULL is in no table, and the answer is never NULL. A value of
 another kind than the table holds, such as text for a table of numbers, is an error.
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.spark.boot import janino
-from penstock.transforms.dynamic_table.members import UNKNOWN, Members, Part
+from penstock.transforms.dynamic_table.members import UNKNOWN, Members, MembersPart
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,24 +20,24 @@ NAME = "dynamic_table_check"
 
 
 class MembershipFunction:
-    """What the function of one pipeline knows; parts that were sent to the executors once are not sent again."""
+    """The function of one pipeline; parts that were sent to the executors once are not sent again."""
 
     def __init__(self) -> None:
-        self._sent: dict[int, tuple[Part, Any]] = {}
+        self._sent: dict[int, tuple[MembersPart, Any]] = {}
 
     def plan(self, spark: SparkSession, names: Iterable[str]) -> None:
-        """Let queries be planned that ask these tables, before their values are known: nothing is in them."""
+        """Register the function with empty tables, so that Spark can plan queries that call it."""
         self.register(spark, {name: Members(UNKNOWN) for name in names})
 
     def register(self, spark: SparkSession, tables: Mapping[str, Members]) -> None:
-        """Let queries that are planned from now on in a session ask these tables, as they are now.
+        """Register the function for queries that are planned from now on in a session, with the tables as they are now.
 
         Called for each epoch, with the session of its frames, after the tables were brought up to date.
         """
         java = janino.instance_for_tasks(spark, __package__, "Membership")
         gateway: Any = spark.sparkContext._gateway
         jvm: Any = spark._jvm
-        used: dict[int, tuple[Part, Any]] = {}
+        used: dict[int, tuple[MembersPart, Any]] = {}
         for name, members in tables.items():
             parts = gateway.new_array(jvm.java.lang.Object, len(members.parts))
             for at, part in enumerate(reversed(members.parts)):
@@ -45,12 +45,12 @@ class MembershipFunction:
                 used[id(part)] = sent
                 parts[at] = sent[1]
             java.put(name, members.kind, parts)
-        # What no table has any more is let go of: Spark forgets a broadcast that nobody holds.
+        # Parts that no table has any more are dropped: Spark removes a broadcast without references.
         self._sent = used
         types: Any = jvm.org.apache.spark.sql.types.DataTypes
         spark._jsparkSession.udf().register(NAME, java, types.BooleanType)
 
-    def _send(self, spark: SparkSession, java: Any, members: Members, part: Part) -> Any:
+    def _send(self, spark: SparkSession, java: Any, members: Members, part: MembersPart) -> Any:
         values = java.part(
             java.values(*_encoded(members.kind, part.added)),
             java.values(*_encoded(members.kind, part.removed)),
@@ -80,14 +80,14 @@ def _decimals(values: pa.Array) -> tuple[bytes, bytes, bytes]:
     """Whole numbers of 64 bits as such, others as their shortest text."""
     import pyarrow as pa
 
-    whole, others = [], []
+    numbers, others = [], []
     for value in values.to_pylist():
         if value == value.to_integral_value() and -(1 << 63) <= value < 1 << 63:
-            whole.append(int(value))
+            numbers.append(int(value))
         else:
             text = f"{value:f}"
             others.append(text.rstrip("0").rstrip(".") if "." in text else text)
-    return _numbers(pa.array(whole, pa.int64())), *_texts(pa.array(others, pa.string()))
+    return _numbers(pa.array(numbers, pa.int64())), *_texts(pa.array(others, pa.string()))
 
 
 def _numbers(values: pa.Array) -> bytes:

@@ -61,7 +61,7 @@ def spark_type(name: str) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class MembersPart:
     """One step: values that it added, and values that it removed."""
 
     added: pa.Array
@@ -77,7 +77,7 @@ class Members:
 
     type: str
     """Of the values, by Spark's name."""
-    parts: tuple[Part, ...] = field(default=())
+    parts: tuple[MembersPart, ...] = field(default=())
     """The oldest first, which removes nothing."""
 
     @property
@@ -109,7 +109,7 @@ class Members:
                 result = pc.and_(result, pc.invert(_is_in(values, part.removed)))
         return result
 
-    def whole(self) -> pa.Array:
+    def values(self) -> pa.Array:
         """All values of the set, each once."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -130,7 +130,7 @@ class Members:
         new = new.filter(pc.invert(self.contains(new)))
         if not len(gone) and not len(new):
             return self
-        following = replace(self, parts=(*self.parts, Part(new, gone)))
+        following = replace(self, parts=(*self.parts, MembersPart(new, gone)))
         steps = sum(map(len, following.parts[1:]))
         if len(following.parts) > MOST_PARTS or steps > max(_SMALL, len(following.parts[0]) // 4):
             return following.compacted()
@@ -138,7 +138,7 @@ class Members:
 
     def compacted(self) -> Members:
         """The same set as one part."""
-        return replace(self, parts=(Part(self.whole(), self.array([])),))
+        return replace(self, parts=(MembersPart(self.values(), self.array([])),))
 
 
 def _is_in(values: pa.Array, many: pa.Array) -> pa.BooleanArray:

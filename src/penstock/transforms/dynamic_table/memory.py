@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.errors import StateError
-from penstock.transforms.dynamic_table.members import Members, Part, spark_type
+from penstock.transforms.dynamic_table.members import Members, MembersPart, spark_type
 from penstock.transforms.dynamic_table.table import DynamicTable, changes, parsed
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from penstock.plugin import KeyValues
-    from penstock.transforms.base import Context
+    from penstock.transforms.base import TransformContext
 
 MANIFEST, EDITS = "members", "edits"
 _MOST_TRIES = 100
@@ -32,16 +32,16 @@ class MemoryTable(DynamicTable):
         self._type = spark_type(value_type)
         self._column: str | None = None
         self._state: KeyValues | None = None
-        self._numbers: dict[Part, int] = {}
+        self._numbers: dict[MembersPart, int] = {}
         self._next = 0
         self._edited = 0
 
-    def check(self, context: Context, columns: StructType | None) -> None:
+    def check(self, context: TransformContext, columns: StructType | None) -> None:
         kind = self._type if columns is None else self.type_of(columns)
         if context.state is not None:
             self._same_type(context.state.get(MANIFEST), kind)
 
-    def open(self, context: Context, columns: StructType | None) -> None:
+    def open(self, context: TransformContext, columns: StructType | None) -> None:
         if columns is not None:
             self._type, self._column = self.type_of(columns), self.value_column(columns)
         self._state = context.state
@@ -83,7 +83,7 @@ class MemoryTable(DynamicTable):
     def _store(self, members: Members) -> None:
         if self._state is None:
             return
-        numbers: dict[Part, int] = {}
+        numbers: dict[MembersPart, int] = {}
         for part in members.parts:
             if part not in self._numbers:
                 self._state.put(_key(self._next), _encoded(part))
@@ -148,6 +148,13 @@ def edit(values: SwappableValues, table: str, *, add: Sequence[str] = (), remove
     )
 
 
+def waiting(values: SwappableValues, table: str) -> int:
+    """How many edits of a table in memory its pipeline has not taken yet."""
+    taken = _manifest(values, table)["edited"]
+    edits = values.get(EDITS) or {"list": []}
+    return sum(entry[0] >= taken for entry in edits["list"])
+
+
 def contents(values: SwappableValues, table: str) -> list[Any]:
     """The values of a table in memory as its pipeline has stored them last, in order."""
     while True:
@@ -158,7 +165,7 @@ def contents(values: SwappableValues, table: str) -> list[Any]:
         # The pipeline has stored another set meanwhile, and removed parts of this one.
     members = Members(manifest["type"])
     parts = tuple(_decoded(part, members) for part in stored)
-    return sorted(Members(manifest["type"], parts).whole().to_pylist())
+    return sorted(Members(manifest["type"], parts).values().to_pylist())
 
 
 def _manifest(values: SwappableValues, table: str) -> Any:
@@ -176,7 +183,7 @@ def _key(number: int) -> str:
     return f"part-{number}"
 
 
-def _encoded(part: Part) -> bytes:
+def _encoded(part: MembersPart) -> bytes:
     import pyarrow as pa
 
     rows = pa.table(
@@ -191,13 +198,13 @@ def _encoded(part: Part) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _decoded(content: bytes, members: Members) -> Part:
+def _decoded(content: bytes, members: Members) -> MembersPart:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     rows = pa.ipc.open_stream(content).read_all().combine_chunks()
     removed = rows.column("removed")
-    return Part(
+    return MembersPart(
         members.array(rows.column("value").filter(pc.invert(removed))),
         members.array(rows.column("value").filter(removed)),
     )

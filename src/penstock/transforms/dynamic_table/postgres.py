@@ -16,7 +16,7 @@ from penstock.plan.node import Field
 from penstock.transforms.dynamic_table.members import Members, kind_of
 from penstock.transforms.dynamic_table.table import DynamicTable, changes
 from penstock.transforms.lookup.keyed import retrying
-from penstock.transforms.postgres_table import PostgresTable, refusal_of
+from penstock.transforms.postgres_table import PostgresColumn, PostgresTable, refusal_of
 
 if TYPE_CHECKING:
     import psycopg
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from penstock.transforms.base import Context
+    from penstock.transforms.base import TransformContext
 
 _RETRY_SECONDS = 60.0
 _NEW_COLUMN = "value"
@@ -77,7 +77,7 @@ class PostgresMembers(DynamicTable):
         """What it will have counted after each of our changes since then."""
         self._read_at = 0.0
 
-    def check(self, context: Context, columns: StructType | None) -> None:
+    def check(self, context: TransformContext, columns: StructType | None) -> None:
         if self._retrying(self._source.exists):
             self._describe(columns)
         elif columns is None:
@@ -91,7 +91,7 @@ class PostgresMembers(DynamicTable):
             self.type_of(columns)
         self.close()
 
-    def open(self, context: Context, columns: StructType | None) -> None:
+    def open(self, context: TransformContext, columns: StructType | None) -> None:
         if columns is not None and not self._retrying(self._source.exists):
             self._retrying(lambda: self._create(self.type_of(columns)))
         kind = self._describe(columns)
@@ -121,17 +121,18 @@ class PostgresMembers(DynamicTable):
 
     def _describe(self, columns: StructType | None) -> str:
         """The type of the values in the table; refused when the query gives another kind."""
-        columns_there = self._retrying(self._source.columns)
-        found: dict[str, str] = {column.name: column.kind for column in columns_there}
-        self._column = self._wanted or next(iter(found))
-        if self._column not in found:
+        table_columns: dict[str, PostgresColumn] = {
+            column.name: column for column in self._retrying(self._source.columns)
+        }
+        self._column = self._wanted or next(iter(table_columns))
+        if self._column not in table_columns:
             raise ConfigError(
                 f"the table {self._name} has no column '{self._column}'",
                 code="DYNAMIC_TABLE_COLUMNS",
                 where=self._source.where,
-                hint=suggest(self._column, found, what="column"),
+                hint=suggest(self._column, table_columns, what="column"),
             )
-        kind: str = found[self._column]
+        kind = table_columns[self._column].kind
         if columns is not None and kind_of(self.type_of(columns)) != kind_of(kind):
             raise DataError(
                 f"the query of the dynamic table {self.name} gives {self.type_of(columns)}, and the table holds {kind}",
@@ -140,7 +141,7 @@ class PostgresMembers(DynamicTable):
                 hint="cast the column in the query",
             )
         kind_of(kind)
-        self._declared = next(column.declared for column in columns_there if column.name == self._column)
+        self._declared = table_columns[self._column].declared
         return kind
 
     def _create(self, kind: str) -> None:
@@ -181,7 +182,7 @@ class PostgresMembers(DynamicTable):
         return inserted, deleted
 
     def _read(self) -> None:
-        """Read the table again if it has changed, as a step from what was known."""
+        """Read the table again if it has changed, as a step from what was read before."""
         import pyarrow.compute as pc
 
         self._read_at = self._clock()
@@ -192,8 +193,8 @@ class PostgresMembers(DynamicTable):
             self._counters = counters
             return
         rows = self._retrying(lambda: self._source.read_with(self._connected(), [self._column]))
-        now, known = self.members.array(rows.column(0)), self.members.whole()
-        gone = known.filter(pc.invert(pc.is_in(known, value_set=now)))
+        now, before = self.members.array(rows.column(0)), self.members.values()
+        gone = before.filter(pc.invert(pc.is_in(before, value_set=now)))
         self._members, self._counters, self._own = self.members.apply(now, gone), counters, []
 
     def _changed(self) -> _Counters | None:

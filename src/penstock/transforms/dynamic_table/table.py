@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from penstock.transforms.base import Context
+    from penstock.transforms.base import TransformContext
 
 
 class DynamicTable(ABC):
@@ -38,11 +38,11 @@ class DynamicTable(ABC):
         return self._members
 
     @abstractmethod
-    def check(self, context: Context, columns: StructType | None) -> None:
+    def check(self, context: TransformContext, columns: StructType | None) -> None:
         """Called by a dry run: refuse what cannot work, and change nothing; `columns` are those of its query, None without one."""
 
     @abstractmethod
-    def open(self, context: Context, columns: StructType | None) -> None:
+    def open(self, context: TransformContext, columns: StructType | None) -> None:
         """Called before the first epoch of each run: read what is there."""
 
     @abstractmethod

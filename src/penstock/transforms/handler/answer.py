@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.transforms.handler.service import SHOWN, Refused
+from penstock.transforms.handler.service import SHOWN, RowsRefused
 from penstock.transforms.json_columns.fitted import read_json
 
 
@@ -20,7 +20,7 @@ class Answer:
 
 
 def answered(content: bytes, count: int) -> Answer:
-    """Return the answer to a request of so many rows; raises Refused for one that cannot be understood.
+    """Return the answer to a request of so many rows; raises RowsRefused for one that cannot be understood.
 
     >>> answered(b'[{"id": 1}, null]', 2)
     Answer(rows=[{'id': 1}], origins=[0])
@@ -34,16 +34,16 @@ def answered(content: bytes, count: int) -> Answer:
     try:
         value = read_json(content)
     except (ValueError, RecursionError):
-        raise Refused(f"the service answers what is no JSON: {_shown(content)}") from None
+        raise RowsRefused(f"the service answers what is no JSON: {_shown(content)}") from None
     items = value if isinstance(value, list) else [value]
-    rows = [(place, item) for place, item in enumerate(items) if item is not None]
+    rows = [(index, item) for index, item in enumerate(items) if item is not None]
     if not all(isinstance(item, dict) for _, item in rows):
-        raise Refused(f"the service answers something else than objects: {_shown(content)}")
+        raise RowsRefused(f"the service answers something else than objects: {_shown(content)}")
     origins: list[int] | None = None
     if count == 1:
         origins = [0] * len(rows)
     elif isinstance(value, list) and len(items) == count:
-        origins = [place for place, _ in rows]
+        origins = [index for index, _ in rows]
     elif not rows:
         origins = []
     return Answer([item for _, item in rows], origins)

@@ -1,4 +1,4 @@
-"""What users say about the service that handles rows."""
+"""The options of the service that handles rows."""
 
 from __future__ import annotations
 
@@ -66,6 +66,6 @@ class HandlerOptions(Options):
         return self
 
     @property
-    def given(self) -> str | None:
+    def answer_columns(self) -> str | None:
         """The columns of the rows that it answers; None for those that it takes."""
         return self.columns if self.columns is not None else self.schema_override

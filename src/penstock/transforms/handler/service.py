@@ -24,7 +24,7 @@ ADDRESSED_WRONG = (401, 403, 404, 405, 407)
 """Answers that other rows would get too."""
 
 
-class Refused(Exception):
+class RowsRefused(Exception):
     """The service does not take these rows."""
 
 
@@ -48,7 +48,7 @@ class Service:
         return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
 
     def hidden(self, text: str) -> str:
-        """A text without what the headers say, which a service may repeat: reasons of rows are stored."""
+        """A text without the values of headers, which a service may repeat: reasons of rows are stored."""
         values = [value for name, value in self.headers.items() if name.lower() not in _PLAIN]
         # Behind a word as `Bearer`, the rest is the secret.
         words = {word for value in values for word in (value, value.rpartition(" ")[2])}
@@ -57,7 +57,7 @@ class Service:
         return text
 
 
-class Client:
+class ServiceClient:
     """Connections to a service, which threads use by turns."""
 
     def __init__(self, service: Service) -> None:
@@ -89,7 +89,7 @@ class Client:
         self._retrying(lambda: self._idle.put(self._connected()), self._policy.at_start())
 
     def post(self, body: bytes) -> bytes:
-        """Return the answer to some rows; raises Refused for rows that the service does not take, and ConnectorError."""
+        """Return the answer to some rows; raises RowsRefused for rows that the service does not take, and ConnectorError."""
         return self._retrying(partial(self._post, body), self._policy)
 
     def _retrying(self, action: Callable[[], T], policy: RetryPolicy) -> T:
@@ -134,7 +134,7 @@ class Client:
                 where=self._service.where,
                 hint="check the address, the headers and the secret",
             )
-        raise Refused(f"the service answers {status}")
+        raise RowsRefused(f"the service answers {status}")
 
     def _connected(self) -> http.client.HTTPConnection:
         connection = self._connection()

@@ -16,14 +16,14 @@ from penstock.data.operation import OPERATION
 from penstock.errors import DataError, PenstockError
 from penstock.transforms.failed_rows import TaskFailed, beside_failed, failed_rows, shown_row
 from penstock.transforms.handler.answer import answered
-from penstock.transforms.handler.service import Client, Refused, Service
+from penstock.transforms.handler.service import RowsRefused, Service, ServiceClient
 from penstock.transforms.input_operation import with_deletes, with_operation
+from penstock.transforms.json_columns.decoding import decode_column
+from penstock.transforms.json_columns.encoding import EncodingStyle, encode_column
 from penstock.transforms.json_columns.fitted import fitted_rows
-from penstock.transforms.json_columns.given import given
 from penstock.transforms.json_columns.kind import column_kind
-from penstock.transforms.json_columns.taken import Style, taken
 
-_STYLE = Style()
+_STYLE = EncodingStyle()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,13 @@ class _Handled:
 
 @dataclass(frozen=True, slots=True)
 class HandlerTask:
-    """A handler in a task; `given` are the columns that leave it, with those of failed rows when rows may fail."""
+    """A handler in a task."""
 
     service: Service
     columns: pa.Schema
     """Of the answers."""
-    given: pa.Schema
+    out_schema: pa.Schema
+    """The columns that leave the task: those of the answers, and of failed rows when rows may fail."""
     zone: str
     node: str
     batch_size: int
@@ -54,7 +55,7 @@ class HandlerTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            with Client(self.service) as client, ThreadPoolExecutor(self.parallelism) as pool:
+            with ServiceClient(self.service) as client, ThreadPoolExecutor(self.parallelism) as pool:
                 waiting: deque[tuple[pa.RecordBatch, Future[_Handled]]] = deque()
                 try:
                     for request in self._requests(batches):
@@ -75,16 +76,16 @@ class HandlerTask:
             for start in range(0, batch.num_rows, size):
                 yield batch.slice(start, size)
 
-    def _handle(self, batch: pa.RecordBatch, client: Client) -> _Handled:
+    def _handle(self, batch: pa.RecordBatch, client: ServiceClient) -> _Handled:
         try:
             return self._answer(batch, client.post(self._body(batch)))
-        except Refused as refused:
+        except RowsRefused as refused:
             failed = dict.fromkeys(range(batch.num_rows), self.service.hidden(str(refused)))
             nothing = pa.RecordBatch.from_pylist([], schema=self.columns)
             return _Handled(with_deletes(nothing, batch, pa.array([], pa.int64()), keys=self.keys), failed)
 
     def _body(self, batch: pa.RecordBatch) -> bytes:
-        columns = [taken(column, _STYLE).values for column in batch.columns]
+        columns = [encode_column(column, _STYLE).values for column in batch.columns]
         names = batch.schema.names
         rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
         return orjson.dumps(rows[0] if self.single else rows)
@@ -95,12 +96,12 @@ class HandlerTask:
         values, bad = fitted_rows(answer.rows, [(field.name, column_kind(field)) for field in self.columns])
         columns = []
         for column, field in zip(values, self.columns, strict=True):
-            converted = given(column, field.type, zone=self.zone)
-            columns.append(converted.values)
-            for row, text in converted.bad.items():
+            decoded = decode_column(column, field.type, zone=self.zone)
+            columns.append(decoded.values)
+            for row, text in decoded.bad.items():
                 bad.setdefault(row, f"column '{field.name}' {text}")
         if bad and answer.origins is None:
-            raise Refused(f"one of the rows that the service answers: {bad[min(bad)]}")
+            raise RowsRefused(f"one of the rows that the service answers: {bad[min(bad)]}")
         rows = pa.RecordBatch.from_arrays(columns, schema=self.columns)
         origins = self._origins(batch, rows, answer.origins)
         failed: dict[int, str] = {}
@@ -114,15 +115,15 @@ class HandlerTask:
             rows = with_deletes(rows, batch, origins, keys=self.keys)
         return _Handled(rows, failed)
 
-    def _origins(self, batch: pa.RecordBatch, rows: pa.RecordBatch, known: list[int] | None) -> pa.Array:
+    def _origins(self, batch: pa.RecordBatch, rows: pa.RecordBatch, origins: list[int] | None) -> pa.Array:
         """The row of the request that each row belongs to; where that is not known, any that has the same operation as all others."""
-        if known is not None:
-            return pa.array(known, pa.int64())
+        if origins is not None:
+            return pa.array(origins, pa.int64())
         if OPERATION in batch.schema.names and OPERATION in rows.schema.names:
             operations = batch.column(batch.schema.get_field_index(OPERATION))
             own = rows.column(rows.schema.get_field_index(OPERATION))
             if own.null_count and len(pc.unique(operations)) > 1:
-                raise Refused(
+                raise RowsRefused(
                     f"the service answers {rows.num_rows} rows for {batch.num_rows}, and not all say their `_op`"
                 )
         return pa.array([0] * rows.num_rows, pa.int64())
@@ -139,9 +140,9 @@ class HandlerTask:
                 hint="mend the service, or let such rows go with on_error: drop or on_error: dead_letter",
             )
         if handled.rows.num_rows:
-            yield beside_failed(handled.rows, self.given) if self.keeps_failed else handled.rows
+            yield beside_failed(handled.rows, self.out_schema) if self.keeps_failed else handled.rows
         if handled.failed:
-            yield failed_rows(batch, handled.failed, self.given)
+            yield failed_rows(batch, handled.failed, self.out_schema)
 
 
 def kinds(columns: pa.Schema) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from penstock.config import secret
 from penstock.data.operation import OPERATION
 from penstock.errors import ConfigError
-from penstock.transforms.base import Context, Transform
+from penstock.transforms.base import Transform, TransformContext
 from penstock.transforms.handler.options import HandlerOptions
 
 if TYPE_CHECKING:
@@ -23,40 +23,41 @@ class HandlerTransform(Transform):
 
     options: HandlerOptions
 
-    def check(self, context: Context) -> None:
-        from penstock.transforms.handler.service import Client
+    def check(self, context: TransformContext) -> None:
+        from penstock.transforms.handler.service import ServiceClient
 
-        with Client(self._service()) as client:
+        with ServiceClient(self._service()) as client:
             client.reach()
 
-    def apply(self, rows: DataFrame, context: Context) -> DataFrame:
+    def apply(self, rows: DataFrame, context: TransformContext) -> DataFrame:
         import pyarrow as pa
 
         from penstock.data.schema import to_arrow_schema, to_ddl
-        from penstock.transforms.columns import given_columns
+        from penstock.transforms.columns import output_columns
         from penstock.transforms.failed_rows import with_error_columns
         from penstock.transforms.handler.task import HandlerTask, kinds
         from penstock.transforms.input_operation import shared_keys, with_operation_column
 
-        taken = to_arrow_schema(rows.schema)
-        fields = with_operation_column(given_columns(self.options.given, taken), taken)
-        kinds(taken)
+        in_schema = to_arrow_schema(rows.schema)
+        columns = output_columns(self.options.answer_columns, in_schema)
+        fields = with_operation_column(columns, in_schema)
+        kinds(in_schema)
         kinds(pa.schema(fields))
         keeps_failed = context.on_error != "fail"
-        given = with_error_columns(fields) if keeps_failed else pa.schema(fields)
+        out_schema = with_error_columns(fields) if keeps_failed else pa.schema(fields)
         task = HandlerTask(
             service=self._service(),
             columns=pa.schema(fields),
-            given=given,
+            out_schema=out_schema,
             zone=cast("str", rows.sparkSession.conf.get("spark.sql.session.timeZone")),
             node=context.name,
             batch_size=self.options.batch_size,
             single=self.options.one_row_per_request,
             parallelism=self.options.parallelism,
             keeps_failed=keeps_failed,
-            keys=shared_keys(context.keys, taken, fields) if OPERATION in taken.names else (),
+            keys=shared_keys(context.keys, in_schema, fields) if OPERATION in in_schema.names else (),
         )
-        return rows.mapInArrow(task, to_ddl(given))
+        return rows.mapInArrow(task, to_ddl(out_schema))
 
     def _service(self) -> Service:
         from penstock.transforms.handler.service import Service

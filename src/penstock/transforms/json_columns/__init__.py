@@ -1,1 +1,1 @@
-"""Columns of Arrow as values that JSON can say, and back, exactly in Spark's types."""
+"""Columns of Arrow as values for JSON, and back, exactly in Spark's types."""

@@ -27,7 +27,7 @@ def read_json(content: bytes) -> Any:
 
 
 def fitted(value: Any, kind: Kind, path: str) -> Any:
-    """Return a value as `given` takes it; raises Misfit."""
+    """Return a value as `decode_column` takes it; raises Misfit."""
     return None if value is None else _FITTERS[kind["kind"]](value, kind, path)
 
 

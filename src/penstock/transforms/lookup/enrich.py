@@ -10,7 +10,7 @@ from penstock.data.operation import DELETE
 from penstock.errors import DataError, PenstockError
 from penstock.transforms.failed_rows import TaskFailed
 from penstock.transforms.lookup.cache import TtlCache
-from penstock.transforms.lookup.keyed import Answer, Backend, Client, Refused, Row
+from penstock.transforms.lookup.keyed import Answer, LookupBackend, LookupClient, RefusedKey, Row
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ERROR, FOUND = "error", "found"
-_WORKER: dict[str, tuple[Client, TtlCache[Answer | None]]] = {}
+_WORKER: dict[str, tuple[LookupClient, TtlCache[Answer | None]]] = {}
 """What this process keeps from one task to the next, by the id of the look-up."""
 _MOST_LOOKUPS = 32
 HINT = "`on_error: drop` leaves such rows out, `on_error: dead_letter` stores them; `missing: null` lets keys pass that are not there"
@@ -30,7 +30,7 @@ class Enrich:
 
     id: str
     """The same for all batches that may share answers."""
-    backend: Backend
+    backend: LookupBackend
     cache_size: int
     ttl: float
     strict: bool
@@ -42,7 +42,7 @@ class Enrich:
 
     def __call__(self, batches: Iterable[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         """Each batch has an array per key column, and then one with the operations of the rows, or NULL."""
-        client, cache = self._kept()
+        client, cache = self._connected()
         try:
             for *keys, operations in batches:
                 yield self._answers(keys, operations, client, cache)
@@ -50,7 +50,7 @@ class Enrich:
             error.where = f"{self.node}{f', {error.where}' if error.where else ''}"
             raise TaskFailed(error) from error
 
-    def _kept(self) -> tuple[Client, TtlCache[Answer | None]]:
+    def _connected(self) -> tuple[LookupClient, TtlCache[Answer | None]]:
         if self.id not in _WORKER:
             while len(_WORKER) >= _MOST_LOOKUPS:
                 oldest, _ = _WORKER.pop(next(iter(_WORKER)))
@@ -62,7 +62,7 @@ class Enrich:
         self,
         columns: Sequence[pa.Array],
         operations: pa.Array,
-        client: Client,
+        client: LookupClient,
         cache: TtlCache[Answer | None],
     ) -> pa.Array:
         import pyarrow as pa
@@ -77,15 +77,15 @@ class Enrich:
             fresh = [(key, fetched.get(key)) for key in absent]  # type: ignore[call-overload]
             cache.put(fresh)
             answers.update(fresh)
-        # The place behind the last one is that of keys with NULL, which are nowhere.
+        # Keys with NULL, which are nowhere, are behind the last one.
         unique = [*(answers[key] for key in keys), None]
         takes = pa.array(positions)
         rows = [answer.values if isinstance(answer, Row) else None for answer in unique]
-        error = [answer.reason if isinstance(answer, Refused) else None for answer in unique]
-        found = pa.array([row is not None for row in rows])
+        error = [answer.reason if isinstance(answer, RefusedKey) else None for answer in unique]
+        has_row = pa.array([row is not None for row in rows])
         reasons = pa.array(error, pa.string()).take(takes)
         if self.required:
-            missing = pc.and_(pc.invert(found.take(takes)), reasons.is_null())
+            missing = pc.and_(pc.invert(has_row.take(takes)), reasons.is_null())
             missing = pc.and_(missing, pc.fill_null(pc.not_equal(operations, DELETE), True))
             reasons = pc.if_else(missing, pa.scalar("the key is not there"), reasons)
         if self.strict and reasons.null_count < len(reasons):
@@ -95,7 +95,7 @@ class Enrich:
             for at, kind in enumerate(self.backend.kinds)
         ]
         labels = [ERROR, FOUND, *(f"c{at}" for at in range(len(values)))]
-        return pa.StructArray.from_arrays([reasons, found.take(takes), *values], labels)
+        return pa.StructArray.from_arrays([reasons, has_row.take(takes), *values], labels)
 
     def _raise(self, columns: Sequence[pa.Array], reasons: pa.Array) -> None:
         import pyarrow.compute as pc
@@ -114,7 +114,7 @@ class Enrich:
 
 
 def distinct(columns: Sequence[pa.Array]) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:
-    """The different keys of a batch, and for each row the place of its key; behind the last one when a part of it is NULL."""
+    """The different keys of a batch, and for each row the index of its key; the index behind the last one when a part of its key is NULL."""
     import numpy as np
 
     encoded = [_flat(column).dictionary_encode() for column in columns]
@@ -129,11 +129,11 @@ def distinct(columns: Sequence[pa.Array]) -> tuple[npt.NDArray[np.int64], list[t
         [only] = encoded
         positions = only.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         return positions, [(value,) for value in only.dictionary.to_pylist()]
-    whole = np.flatnonzero(~null)
-    places, first, inverse = np.unique(codes[whole], return_index=True, return_inverse=True)
-    positions = np.full(len(codes), len(places), dtype=np.int64)
-    positions[whole] = inverse
-    rows = whole[first]
+    with_key = np.flatnonzero(~null)
+    unique, first, inverse = np.unique(codes[with_key], return_index=True, return_inverse=True)
+    positions = np.full(len(codes), len(unique), dtype=np.int64)
+    positions[with_key] = inverse
+    rows = with_key[first]
     parts = [column.take(rows).to_pylist() for column in map(_flat, columns)]
     return positions, list(zip(*parts, strict=True)) if len(rows) else []
 

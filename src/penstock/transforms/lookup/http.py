@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from penstock.errors import ConnectorError
-from penstock.transforms.lookup.keyed import Answer, Client, Key, Refused, Row, retrying
+from penstock.transforms.lookup.keyed import Answer, Key, LookupClient, RefusedKey, Row, retrying
 
 _SHOWN = 200
 _BUSY = (408, 425, 429)
@@ -50,7 +50,7 @@ class HttpBackend:
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
 
-    def connect(self) -> Client:
+    def connect(self) -> LookupClient:
         return HttpClient(self)
 
 
@@ -98,21 +98,21 @@ class HttpClient:
         if status in _NONE:
             return None
         if status >= 300:
-            return Refused(f"the service answers {reason}")
+            return RefusedKey(f"the service answers {reason}")
         try:
             answer = json.loads(body)
         except ValueError:
-            return Refused(f"the service answers what is no JSON: {_shown(body)}")
+            return RefusedKey(f"the service answers what is no JSON: {_shown(body)}")
         if answer is None:
             return None
         if not isinstance(answer, dict):
-            return Refused(f"the service answers no object: {_shown(body)}")
+            return RefusedKey(f"the service answers no object: {_shown(body)}")
         return Row((body.decode("utf-8"),))
 
     def _post(self, keys: Sequence[Key]) -> dict[Key, Answer]:
-        asked = [dict(zip(self._backend.keys, map(_plain, key), strict=True)) for key in keys]
-        by_text = {_identity(each.values()): key for each, key in zip(asked, keys, strict=True)}
-        status, body, reason = self._request("POST", self._path, json.dumps(asked).encode())
+        requested = [dict(zip(self._backend.keys, map(_plain, key), strict=True)) for key in keys]
+        by_text = {_identity(item.values()): key for item, key in zip(requested, keys, strict=True)}
+        status, body, reason = self._request("POST", self._path, json.dumps(requested).encode())
         if status >= 300:
             raise self._refusal(reason)
         answers: dict[Key, Answer] = {}
@@ -121,7 +121,7 @@ class HttpClient:
             key = by_text.get(identity)
             if key is None:
                 raise self._refusal(f"with an object that has none of the keys: {_shown(text.encode())}")
-            answers[key] = Refused("several objects have the key") if key in answers else Row((text,))
+            answers[key] = RefusedKey("several objects have the key") if key in answers else Row((text,))
         return answers
 
     def _items(self, body: bytes) -> Iterator[tuple[dict[str, Any], str]]:

@@ -21,17 +21,17 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedKey:
     """A key that cannot be looked up, which is the row's fault."""
 
     reason: str
 
 
-Answer = Row | Refused
+Answer = Row | RefusedKey
 """A key that is not there has none."""
 
 
-class Client(Protocol):
+class LookupClient(Protocol):
     """A connection to the system with the values, in one process."""
 
     def fetch(self, keys: Sequence[Key]) -> Mapping[Key, Answer]:
@@ -41,14 +41,14 @@ class Client(Protocol):
         """Called when the process needs it no more."""
 
 
-class Backend(Protocol):
+class LookupBackend(Protocol):
     """A system with values by key, as it travels to Spark's tasks."""
 
     @property
     def kinds(self) -> Sequence[str]:
         """The types of the values, by Spark's names."""
 
-    def connect(self) -> Client:
+    def connect(self) -> LookupClient:
         """Called once in each worker process."""
 
 

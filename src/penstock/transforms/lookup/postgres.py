@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import DataError, PenstockError
-from penstock.transforms.lookup.keyed import Answer, Client, Key, Refused, Row, retrying
+from penstock.transforms.lookup.keyed import Answer, Key, LookupClient, RefusedKey, Row, retrying
 from penstock.transforms.postgres_table import PostgresColumn, PostgresTable, refusal_of
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class PostgresBackend:
     def kinds(self) -> Sequence[str]:
         return [column.kind for column in self.values]
 
-    def connect(self) -> Client:
+    def connect(self) -> LookupClient:
         return PostgresClient(self)
 
 
@@ -69,7 +69,7 @@ class PostgresClient:
             if not isinstance(error, DataError):
                 raise
             if len(keys) == 1:
-                return {keys[0]: Refused(error.message)}
+                return {keys[0]: RefusedKey(error.message)}
             middle = len(keys) // 2
             return {**self._fetch(keys[:middle]), **self._fetch(keys[middle:])}
 
@@ -97,7 +97,7 @@ class PostgresClient:
         for number, *values in rows:
             key = keys[number - 1]
             several = key in answers
-            answers[key] = Refused("several rows have the key") if several else Row(tuple(values))
+            answers[key] = RefusedKey("several rows have the key") if several else Row(tuple(values))
         return answers
 
     def _statement(self) -> sql.Composed:

@@ -125,7 +125,7 @@ class LookupRelation:
 
 def existing(name: str, names: list[str], lookup: str) -> str:
     """The name of a column as it is written there; SqlError when there is none."""
-    matches = [each for each in names if each.lower() == name.lower()]
+    matches = [column_name for column_name in names if column_name.lower() == name.lower()]
     if not matches:
         raise SqlError(
             f"the look-up {lookup} has no column '{name}'",

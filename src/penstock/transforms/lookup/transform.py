@@ -15,11 +15,11 @@ from penstock.errors import ConfigError, SqlError, suggest
 from penstock.sinks.column import column
 from penstock.spark.observed import Observed
 from penstock.spark.operation import passing
-from penstock.transforms.base import ERROR, INPUT, Context, Transform
+from penstock.transforms.base import ERROR, INPUT, Transform, TransformContext
 from penstock.transforms.failure import good_columns, input_of
 from penstock.transforms.lookup import enrich
 from penstock.transforms.lookup.http import HttpBackend
-from penstock.transforms.lookup.keyed import Backend
+from penstock.transforms.lookup.keyed import LookupBackend
 from penstock.transforms.lookup.options import LookupOptions
 from penstock.transforms.lookup.postgres import PostgresBackend
 from penstock.transforms.lookup.relation import LookupRelation, ddl, existing, postgres_url
@@ -43,7 +43,7 @@ class _Plan:
     """The types of the keys there, by Spark's names; None leaves a key as it is."""
     columns: Mapping[str, str]
     """Of the values: the name there, and the name in the rows."""
-    backend: Backend | None = None
+    backend: LookupBackend | None = None
 
 
 class LookupTransform(Transform):
@@ -66,13 +66,13 @@ class LookupTransform(Transform):
         self._relation: LookupRelation | None = None
         self._observed: Observed | None = None
 
-    def check(self, context: Context) -> None:
+    def check(self, context: TransformContext) -> None:
         self._planned(context)
 
-    def open(self, context: Context) -> None:
+    def open(self, context: TransformContext) -> None:
         self._planned(context)
 
-    def apply(self, rows: DataFrame, context: Context) -> DataFrame:
+    def apply(self, rows: DataFrame, context: TransformContext) -> DataFrame:
         plan = self._planned(context)
         self._check_columns(rows, plan, context)
         looked_up = (
@@ -90,7 +90,7 @@ class LookupTransform(Transform):
             self._relation = None
         self._plan = None
 
-    def _planned(self, context: Context) -> _Plan:
+    def _planned(self, context: TransformContext) -> _Plan:
         if self._plan is None:
             match self.options.backend:
                 case "postgres":
@@ -101,11 +101,11 @@ class LookupTransform(Transform):
                     self._plan = self._plan_file(context)
         return self._plan
 
-    def _plan_postgres(self, context: Context) -> _Plan:
+    def _plan_postgres(self, context: TransformContext) -> _Plan:
         options = self.options
         url = postgres_url(options, context.settings)
         table = PostgresTable(url, options.table, query=options.query)
-        columns = {each.name: each for each in table.columns()}
+        columns = {table_column.name: table_column for table_column in table.columns()}
         keys = [columns[existing(name, list(columns), context.name)] for name in options.on.values()]
         chosen = self._chosen(list(columns), context)
         backend = PostgresBackend(
@@ -144,7 +144,7 @@ class LookupTransform(Transform):
             )
         return _Plan([None] * len(options.on), columns, backend)
 
-    def _plan_file(self, context: Context) -> _Plan:
+    def _plan_file(self, context: TransformContext) -> _Plan:
         self._relation = LookupRelation(
             self.options.model_copy(update={"columns": {}}), context.settings, name=context.name
         )
@@ -152,14 +152,14 @@ class LookupTransform(Transform):
         keys = [schema[existing(name, schema.names, context.name)] for name in self.options.on.values()]
         return _Plan([key.dataType.simpleString() for key in keys], self._chosen(schema.names, context))
 
-    def _chosen(self, names: Sequence[str], context: Context) -> Mapping[str, str]:
+    def _chosen(self, names: Sequence[str], context: TransformContext) -> Mapping[str, str]:
         """The columns of the values there, and what they are called in the rows."""
         keys = {name.lower() for name in self.options.on.values()}
         if not self.options.columns:
             return {name: name for name in names if name.lower() not in keys}
         return {existing(name, list(names), context.name): new for name, new in self.options.columns.items()}
 
-    def _check_columns(self, rows: DataFrame, plan: _Plan, context: Context) -> None:
+    def _check_columns(self, rows: DataFrame, plan: _Plan, context: TransformContext) -> None:
         columns = {name.lower() for name in rows.columns}
         for name in self.options.on:
             if name.lower() not in columns:
@@ -185,7 +185,7 @@ class LookupTransform(Transform):
             for name, kind in zip(self.options.on, plan.keys, strict=True)
         ]
 
-    def _asked(self, rows: DataFrame, plan: _Plan, context: Context) -> DataFrame:
+    def _asked(self, rows: DataFrame, plan: _Plan, context: TransformContext) -> DataFrame:
         from pyspark.sql import functions as F  # as PySpark's users have it
         from pyspark.sql.pandas.functions import arrow_udf
 
@@ -210,11 +210,11 @@ class LookupTransform(Transform):
         as_column: Any = arrow_udf
         answer = as_column(_function(task), ddl(fields))
         operation = column(OPERATION) if OPERATION in rows.columns else F.lit(None).cast("string")
-        # Not deterministic, so that Spark asks once for each row, and lets no later filter run first.
+        # Not deterministic, so that Spark calls it once for each row, and runs no later filter first.
         return rows.withColumn(_ANSWER, answer.asNondeterministic()(*self._keys(plan), operation))
 
-    def _joined(self, rows: DataFrame, plan: _Plan, context: Context) -> DataFrame:
-        """The rows with what stands in the file: a join with a table that every task has whole, so that their order stays."""
+    def _joined(self, rows: DataFrame, plan: _Plan, context: TransformContext) -> DataFrame:
+        """The rows with the values of the file: a join with a broadcast table, so that their order stays."""
         from pyspark.sql import functions as F  # as PySpark's users have it
 
         assert self._relation is not None
@@ -225,32 +225,34 @@ class LookupTransform(Transform):
         answer = F.struct(
             F.lit(None).cast("string").alias(enrich.ERROR), F.lit(True).alias(enrich.FOUND), *values
         )
-        known = table.select(
+        answers = table.select(
             *[key.alias(label) for key, label in zip(keys, labels, strict=True)], answer.alias(_ANSWER)
         )
         keyed = rows.select(
             "*", *[key.alias(f"{label}_") for key, label in zip(self._keys(plan), labels, strict=True)]
         )
         same = [F.col(f"{label}_") == F.col(label) for label in labels]
-        joined = keyed.join(F.broadcast(known), same, "left")
+        joined = keyed.join(F.broadcast(answers), same, "left")
         return joined.select(*[column(name) for name in rows.columns], _ANSWER)
 
-    def _settled(self, looked_up: DataFrame, rows: DataFrame, plan: _Plan, context: Context) -> DataFrame:
+    def _settled(
+        self, looked_up: DataFrame, rows: DataFrame, plan: _Plan, context: TransformContext
+    ) -> DataFrame:
         """The answers as columns, and what becomes of rows without one."""
         from pyspark.sql import functions as F  # as PySpark's users have it
 
-        found = F.coalesce(F.col(_ANSWER)[enrich.FOUND], F.lit(False))
+        has_row = F.coalesce(F.col(_ANSWER)[enrich.FOUND], F.lit(False))
         is_delete = column(OPERATION).eqNullSafe(DELETE) if OPERATION in rows.columns else F.lit(False)
         reason = F.col(_ANSWER)[enrich.ERROR]
         values = [F.col(_ANSWER)[f"c{at}"] for at in range(len(plan.columns))]
         if self.options.backend == "http":
             looked_up, values, reason = self._parsed(looked_up, plan, reason)
         if self.options.missing == "error" and self.options.backend == "file":
-            reason = F.when(~found & ~is_delete, F.lit("the key is not there"))
-        observed = Observed(looked_up, {_MISSING: F.count_if(~found & reason.isNull())})
+            reason = F.when(~has_row & ~is_delete, F.lit("the key is not there"))
+        observed = Observed(looked_up, {_MISSING: F.count_if(~has_row & reason.isNull())})
         self._observed, out = observed, observed.frame
         if self.options.missing == "drop":
-            out = passing(out, found | reason.isNotNull())
+            out = passing(out, has_row | reason.isNotNull())
         added = [value.alias(name) for value, name in zip(values, plan.columns.values(), strict=True)]
         own = [column(name) for name in rows.columns]
         if context.on_error == "fail":
@@ -284,7 +286,7 @@ class LookupTransform(Transform):
         )
         return read, [F.col(_VALUE)[name] for name in plan.columns], F.coalesce(reason, misfit)
 
-    def _strict(self, out: DataFrame, reason: Column, context: Context) -> DataFrame:
+    def _strict(self, out: DataFrame, reason: Column, context: TransformContext) -> DataFrame:
         """The rows, of which one that cannot be looked up ends the epoch."""
         from pyspark.sql import functions as F
 

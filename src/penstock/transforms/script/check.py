@@ -1,4 +1,4 @@
-"""What Deno says of a script before rows come: its imports, its types, and whether it can be loaded."""
+"""Checks of a script by Deno before rows come: its imports, its types, and whether it can be loaded."""
 
 from __future__ import annotations
 
@@ -59,14 +59,16 @@ def check_types(program: Program) -> None:
     if answer.returncode == 0:
         return
     lines = [line for line in answer.stderr.splitlines() if line.strip()]
-    place = next((line.rpartition("/")[2] for line in lines if line.strip().startswith("at file://")), None)
+    position = next(
+        (line.rpartition("/")[2] for line in lines if line.strip().startswith("at file://")), None
+    )
     text = next((line for line in lines if line.startswith("TS")), None)
     if text is None:
         raise not_loaded(answer.stderr, program.file)
     raise ConfigError(
-        f"the types of the script do not fit: {without_paths(text)} ({place or program.file})",
+        f"the types of the script do not fit: {without_paths(text)} ({position or program.file})",
         code="SCRIPT_TYPES",
-        where=place or program.file,
+        where=position or program.file,
     )
 
 

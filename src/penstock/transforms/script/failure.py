@@ -18,7 +18,7 @@ class Ended(Exception):
     cause: Cause
     text: str
     row: int | None = None
-    """The row that it was at, where it said so."""
+    """The row that it was at, where it reported one."""
 
 
 def not_loaded(output: str, file: str) -> ConfigError:
@@ -38,10 +38,10 @@ def not_loaded(output: str, file: str) -> ConfigError:
             where=file,
             hint="write function invoke(row) { return row; }",
         )
-    place = re.search(rf"/{re.escape(file)}:(\d+:\d+)", output)
+    position = re.search(rf"/{re.escape(file)}:(\d+:\d+)", output)
     shown = [line[4:] for line in lines if re.match(r"\d+ \| ", line)]
     code = f"\n      {shown[0].strip()}" if shown else ""
-    where = f"{file}:{place[1]}" if place else file
+    where = f"{file}:{position[1]}" if position else file
     return ConfigError(
         f"the script cannot be loaded: {without_paths(text)} ({where})",
         code="SCRIPT_INVALID",

@@ -1,4 +1,4 @@
-"""What users say about a script."""
+"""The options of a script."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ class ScriptOptions(Options):
     @field_validator("script")
     @classmethod
     def _is_a_script(cls, script: str) -> str:
-        place = forbidden_import(script)
-        if place is not None:
+        position = forbidden_import(script)
+        if position is not None:
             raise mistake(
-                f"has an import in line {place[0]}, column {place[1]}",
+                f"has an import in line {position[0]}, column {position[1]}",
                 hint="a script stands alone: it reads no files, packages or addresses; put all it needs into its text",
             )
         if not names_invoke(script):

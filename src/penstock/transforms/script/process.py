@@ -20,7 +20,7 @@ from pathlib import Path
 from penstock.errors import ConfigError, ConnectorError
 from penstock.transforms.script.failure import Ended, not_loaded
 from penstock.transforms.script.program import Program
-from penstock.transforms.script.wire import Kind, Reader, request
+from penstock.transforms.script.wire import MessageKind, MessageReader, request
 
 START_SECONDS = 60.0
 WATCH_SECONDS = 0.05
@@ -58,7 +58,7 @@ class Process:
         """Start it and wait until the script is loaded; raises ConfigError when it cannot be."""
         self._file = program.file
         self._printed = bytearray()
-        self._reader = Reader()
+        self._reader = MessageReader()
         folder = Path(tempfile.mkdtemp(prefix="penstock-script-"))
         try:
             self._child = self._start(program, folder, memory)
@@ -81,17 +81,17 @@ class Process:
         """Whether it can take a batch."""
         return self._child.poll() is None
 
-    def call(self, body: bytes, *, seconds: float) -> Generator[tuple[Kind, bytes], None, None]:
+    def call(self, body: bytes, *, seconds: float) -> Generator[tuple[MessageKind, bytes], None, None]:
         """Send a batch and give the messages of the answer, to the last; raises Ended when there is none within the time."""
         self._printed.clear()
         row, since = None, time.monotonic()
         try:
             for kind, text in self._exchange(request(body), since + seconds):
-                if kind is Kind.ROW:
+                if kind is MessageKind.ROW:
                     row, since = int(text), time.monotonic()
                     continue
                 yield kind, text
-                if kind is Kind.DONE:
+                if kind is MessageKind.DONE:
                     self._print()
                     return
         except Ended as ended:
@@ -141,7 +141,7 @@ class Process:
     def _await_ready(self) -> None:
         try:
             for kind, _ in self._exchange(b"", time.monotonic() + START_SECONDS):
-                if kind is Kind.READY:
+                if kind is MessageKind.READY:
                     self._print()
                     return
         except Ended as ended:
@@ -157,7 +157,7 @@ class Process:
             self.kill()
             raise
 
-    def _exchange(self, data: bytes, deadline: float) -> Iterator[tuple[Kind, bytes]]:
+    def _exchange(self, data: bytes, deadline: float) -> Iterator[tuple[MessageKind, bytes]]:
         """Write these bytes and give messages as long as they are asked for; raises Ended."""
         child = self._child
         assert child.stdin is not None

@@ -51,8 +51,8 @@ class Program:
     file: str
     """The name of the script's file, as errors show it."""
     script: str
-    taken: pa.Schema
-    given: pa.Schema
+    in_schema: pa.Schema
+    out_schema: pa.Schema
     bigint: bool = False
 
     def write(self, folder: Path) -> Path:
@@ -71,21 +71,21 @@ class Program:
 
     def main(self) -> str:
         """The program that makes rows of columns and columns of rows."""
-        taken, given = range(len(self.taken)), range(len(self.given))
-        puts = [_PUT.format(name=_text(field.name), at=at) for at, field in enumerate(self.given)]
+        inputs, outputs = range(len(self.in_schema)), range(len(self.out_schema))
+        puts = [_PUT.format(name=_text(field.name), at=at) for at, field in enumerate(self.out_schema)]
         return _MAIN.format(
             invoke=INVOKE,
             file=self.file,
-            outputs=json.dumps([[field.name, column_kind(field)] for field in self.given]),
-            names=json.dumps(self.given.names),
-            inputs=", ".join(f"c{at}" for at in taken),
-            columns=", ".join(f"o{at}" for at in given),
-            writers=", ".join(f"w{at}" for at in given),
-            fields=", ".join(f"{_name(field.name)}: c{at}[at]" for at, field in enumerate(self.taken)),
+            outputs=json.dumps([[field.name, column_kind(field)] for field in self.out_schema]),
+            names=json.dumps(self.out_schema.names),
+            inputs=", ".join(f"c{at}" for at in inputs),
+            columns=", ".join(f"o{at}" for at in outputs),
+            writers=", ".join(f"w{at}" for at in outputs),
+            fields=", ".join(f"{_name(field.name)}: c{at}[at]" for at, field in enumerate(self.in_schema)),
             puts="\n".join(puts),
             name=_text(self.file),
-            types=json.dumps([column_kind(field) for field in self.taken]),
-            width=len(self.given),
+            types=json.dumps([column_kind(field) for field in self.in_schema]),
+            width=len(self.out_schema),
         )
 
 

@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 from penstock.errors import DataError, PenstockError
 from penstock.transforms.failed_rows import TaskFailed, beside_failed, failed_rows, shown_row
 from penstock.transforms.input_operation import with_deletes, with_operation
-from penstock.transforms.json_columns.given import given
-from penstock.transforms.json_columns.taken import Style, taken
+from penstock.transforms.json_columns.decoding import decode_column
+from penstock.transforms.json_columns.encoding import EncodingStyle, encode_column
 from penstock.transforms.script.failure import Ended
 from penstock.transforms.script.process import Process
 from penstock.transforms.script.program import Program
-from penstock.transforms.script.wire import Kind
+from penstock.transforms.script.wire import MessageKind
 
 MOST_ROWS = 10_000
 MOST_BYTES = 16_000_000
@@ -34,10 +34,11 @@ _processes: OrderedDict[tuple[Program, int], Process] = OrderedDict()
 
 @dataclass(frozen=True, slots=True)
 class ScriptTask:
-    """A script in a task; `given` are the columns that leave it, with those of failed rows when rows may fail."""
+    """A script in a task."""
 
     program: Program
-    given: pa.Schema
+    out_schema: pa.Schema
+    """The columns that leave the task: those of the script, and of failed rows when rows may fail."""
     zone: str
     seconds: float
     memory: int
@@ -65,9 +66,9 @@ class ScriptTask:
             return
         failed_texts = {row: _placed(text, where) for row, (text, where) in answer.failed.items()}
         for piece in pieces:
-            yield beside_failed(piece, self.given)
+            yield beside_failed(piece, self.out_schema)
         if failed_texts:
-            yield failed_rows(batch, failed_texts, self.given)
+            yield failed_rows(batch, failed_texts, self.out_schema)
 
     def running(self) -> Process:
         """Return the process, started when there is none."""
@@ -117,21 +118,21 @@ class _Answer:
 
     def pieces(self, batch: pa.RecordBatch, task: ScriptTask) -> Iterator[pa.RecordBatch]:
         """Give its rows, without those of which a part is bad, with the operation of the row that they were made of."""
-        schema = task.program.given
+        schema = task.program.out_schema
         bad = pa.array(sorted(self.failed), pa.int64())
-        made, origins = list[pa.RecordBatch](), list[pa.Array]()
+        pieces, origins = list[pa.RecordBatch](), list[pa.Array]()
         for part in self.parts:
             columns, rows = part.columns, pa.array(part.rows, pa.int64())
             if self.failed:
                 good = pc.invert(pc.is_in(rows, value_set=bad))
                 columns, rows = [column.filter(good) for column in columns], rows.filter(good)
             if len(rows):
-                made.append(with_operation(pa.RecordBatch.from_arrays(columns, schema=schema), batch, rows))
+                pieces.append(with_operation(pa.RecordBatch.from_arrays(columns, schema=schema), batch, rows))
                 origins.append(rows)
         if not task.keys:
-            yield from made
+            yield from pieces
             return
-        together = pa.Table.from_batches(made, schema).combine_chunks()
+        together = pa.Table.from_batches(pieces, schema).combine_chunks()
         [rows] = together.to_batches() or [pa.RecordBatch.from_pylist([], schema=schema)]
         answered = pa.concat_arrays([*origins, pa.array([], pa.int64())])
         yield with_deletes(rows, batch, answered, keys=task.keys)
@@ -143,14 +144,14 @@ class _Batch:
     def __init__(self, task: ScriptTask, batch: pa.RecordBatch) -> None:
         self._task = task
         self._batch = batch
-        style = Style("text" if task.program.bigint else "safe")
-        self._columns = [taken(column, style) for column in batch.columns]
+        style = EncodingStyle("text" if task.program.bigint else "safe")
+        self._columns = [encode_column(column, style) for column in batch.columns]
         self._revive = [at for at, column in enumerate(self._columns) if column.special]
         self._answer = _Answer()
         self._ends = 0
 
     def answer(self) -> _Answer:
-        """Return what the script makes of the rows, and which fail; raises DataError when that cannot be said."""
+        """Return what the script makes of the rows, and which fail; raises DataError when that is not known."""
         for name, column in zip(self._batch.schema.names, self._columns, strict=True):
             for row, text in column.bad.items():
                 self._fail(row, f"column '{name}' {text}", None)
@@ -166,12 +167,12 @@ class _Batch:
             parts, failed = self._exchange(body, self._task.seconds)
         except Ended as ended:
             # Once more, and this time the host says which row comes next: the process may have been ended by somebody else, and
-            # when it was a row, that is the row. Twice the time, because a batch that is slow as a whole is nobody's fault.
+            # when a row ended it, that is the row. Twice the time, because a batch may be slow without a slow row.
             try:
                 announced = self._message(rows, announce=True)
                 parts, failed = self._exchange(announced, 2 * self._task.seconds)
             except Ended as again:
-                return self._blame(rows, again if again.row is not None else ended)
+                return self._fail_row(rows, again if again.row is not None else ended)
         self._take(rows, parts, failed)
         return []
 
@@ -180,7 +181,7 @@ class _Batch:
         with closing(self._task.running().call(body, seconds=seconds)) as messages:
             for kind, text in messages:
                 message = _read(text)
-                if kind is not Kind.PART:
+                if kind is not MessageKind.PART:
                     failed = message["errors"]
                     continue
                 parts.append(self._part(message))
@@ -213,27 +214,29 @@ class _Batch:
     def _part(self, message: dict[str, Any]) -> tuple[list[int], list[pa.Array], dict[int, str]]:
         """The rows of a part as Arrow has them, and what is wrong with some."""
         columns, bad = list[pa.Array](), dict[int, str]()
-        for values, column in zip(message["columns"], self._task.program.given, strict=True):
-            converted = given(values, column.type, zone=self._task.zone)
-            columns.append(converted.values)
-            for place, text in converted.bad.items():
-                bad.setdefault(message["rows"][place], f"column '{column.name}' {text}")
+        for values, column in zip(message["columns"], self._task.program.out_schema, strict=True):
+            decoded = decode_column(values, column.type, zone=self._task.zone)
+            columns.append(decoded.values)
+            for index, text in decoded.bad.items():
+                bad.setdefault(message["rows"][index], f"column '{column.name}' {text}")
         return message["rows"], columns, bad
 
     def _take(self, rows: Sequence[int], parts: Sequence[Any], failed: Sequence[Any]) -> None:
         every = len(rows) == self._batch.num_rows
         for row, text, where in failed:
             self._fail(rows[row], text, where)
-        for places, columns, bad in parts:
+        for part_rows, columns, bad in parts:
             for row, text in bad.items():
                 self._fail(rows[row], text, None)
-            self._answer.parts.append(_Part(columns, places if every else [rows[place] for place in places]))
+            self._answer.parts.append(
+                _Part(columns, part_rows if every else [rows[row] for row in part_rows])
+            )
 
     def _fail(self, row: int, text: str, where: str | None) -> None:
         self._answer.failed.setdefault(row, (text, where))
 
-    def _blame(self, rows: Sequence[int], ended: Ended) -> list[int]:
-        """Take the row at which a process ended out of the rest; raises DataError when there is none."""
+    def _fail_row(self, rows: Sequence[int], ended: Ended) -> list[int]:
+        """Note that the row at which a process ended has failed, and return the others; raises DataError when no row is known."""
         task = self._task
         text = f"the script took longer than {task.seconds:g} s" if ended.cause == "time" else f"{ended.text}"
         code = {"time": "SCRIPT_TIMEOUT", "memory": "SCRIPT_MEMORY", "ended": "SCRIPT_ENDED"}[ended.cause]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from penstock.data.operation import OPERATION
-from penstock.transforms.base import Context, Transform
+from penstock.transforms.base import Transform, TransformContext
 from penstock.transforms.script.options import ScriptOptions
 from penstock.transforms.script.source import file_name, mentions_import
 
@@ -24,7 +24,7 @@ class ScriptTransform(Transform):
     options: ScriptOptions
     _has_no_imports = False
 
-    def check(self, context: Context) -> None:
+    def check(self, context: TransformContext) -> None:
         import pyarrow as pa
 
         from penstock.transforms.script.check import check_loads, check_types
@@ -36,42 +36,43 @@ class ScriptTransform(Transform):
             check_types(program)
         check_loads(program, memory=self.options.memory)
 
-    def apply(self, rows: DataFrame, context: Context) -> DataFrame:
+    def apply(self, rows: DataFrame, context: TransformContext) -> DataFrame:
         import pyarrow as pa
 
         from penstock.data.schema import to_arrow_schema, to_ddl
-        from penstock.transforms.columns import given_columns
+        from penstock.transforms.columns import output_columns
         from penstock.transforms.failed_rows import with_error_columns
         from penstock.transforms.input_operation import shared_keys, with_operation_column
         from penstock.transforms.script.task import ScriptTask
 
-        taken = to_arrow_schema(rows.schema)
-        fields = with_operation_column(given_columns(self.options.columns, taken), taken)
-        program = self._program(context, taken, pa.schema(fields))
+        in_schema = to_arrow_schema(rows.schema)
+        columns = output_columns(self.options.columns, in_schema)
+        fields = with_operation_column(columns, in_schema)
+        program = self._program(context, in_schema, pa.schema(fields))
         program.main()  # refuses types that no script can have
         self._refuse_imports(program)
         keeps_failed = context.on_error != "fail"
-        given = with_error_columns(fields) if keeps_failed else pa.schema(fields)
+        out_schema = with_error_columns(fields) if keeps_failed else pa.schema(fields)
         task = ScriptTask(
             program=program,
-            given=given,
+            out_schema=out_schema,
             zone=cast("str", rows.sparkSession.conf.get("spark.sql.session.timeZone")),
             seconds=self.options.timeout / 1000,
             memory=self.options.memory,
             node=context.name,
             keeps_failed=keeps_failed,
-            keys=shared_keys(context.keys, taken, fields) if OPERATION in taken.names else (),
+            keys=shared_keys(context.keys, in_schema, fields) if OPERATION in in_schema.names else (),
         )
-        return rows.mapInArrow(task, to_ddl(given))
+        return rows.mapInArrow(task, to_ddl(out_schema))
 
-    def _program(self, context: Context, taken: pa.Schema, given: pa.Schema) -> Program:
+    def _program(self, context: TransformContext, in_schema: pa.Schema, out_schema: pa.Schema) -> Program:
         from penstock.transforms.script.program import Program
 
         return Program(
             file_name(context.name, typescript=self.options.is_typescript),
             self.options.script,
-            taken,
-            given,
+            in_schema,
+            out_schema,
             self.options.bigint,
         )
 

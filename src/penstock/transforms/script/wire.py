@@ -6,8 +6,8 @@ import struct
 from enum import IntEnum
 
 
-class Kind(IntEnum):
-    """What a message of the host says."""
+class MessageKind(IntEnum):
+    """What a message of the host is about."""
 
     READY = ord("R")
     """The script is loaded."""
@@ -16,7 +16,7 @@ class Kind(IntEnum):
     DONE = ord("D")
     """The batch is done; the rows that failed."""
     ROW = ord("N")
-    """The number of the row that comes next, where it was asked for."""
+    """The number of the row that comes next, where the request wants it."""
 
 
 _HEAD = struct.Struct(">BI")
@@ -28,13 +28,13 @@ def request(body: bytes) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-class Reader:
+class MessageReader:
     """Messages out of the bytes as they arrive."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
 
-    def feed(self, data: bytes) -> list[tuple[Kind, bytes]]:
+    def feed(self, data: bytes) -> list[tuple[MessageKind, bytes]]:
         """Return the messages that are complete with these bytes."""
         self._bytes += data
         messages = []
@@ -44,7 +44,7 @@ class Reader:
             end = at + _HEAD.size + length
             if len(self._bytes) < end:
                 break
-            messages.append((Kind(kind), bytes(self._bytes[at + _HEAD.size : end])))
+            messages.append((MessageKind(kind), bytes(self._bytes[at + _HEAD.size : end])))
             at = end
         del self._bytes[:at]
         return messages

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.config import Settings
 from penstock.errors import ConfigError
-from penstock.options import Owner, read_options
+from penstock.options import OptionsOwner, read_options
 from penstock.pipeline.nodes import SOURCE_NODES
 from penstock.pipeline.sources.postgres import PostgresNode
 from penstock.pipeline.sources.postgres_cdc import PostgresCdcNode
@@ -29,7 +29,7 @@ def test_a_node_gives_the_source_what_the_user_wrote() -> None:
             "primary_key": "id",
             "retry_for": "1 minute",
         },
-        owner=Owner("the node"),
+        owner=OptionsOwner("the node"),
         settings=SETTINGS,
     )
     assert node.is_bounded
@@ -65,18 +65,20 @@ def test_mistakes_are_told_without_the_password() -> None:
         read_options(
             PostgresCdcNode,
             {"type": "postgres_cdc", "table": "t", "slot": "Big-Name", "url": URL},
-            owner=Owner("it"),
+            owner=OptionsOwner("it"),
         )
     with pytest.raises(ConfigError) as error:
         read_options(
             PostgresNode,
             {"type": "postgres", "table": "t", "url": "postgresql//ann:secret@db"},
-            owner=Owner("it"),
+            owner=OptionsOwner("it"),
         )
     assert "secret" not in str(error.value)
     with pytest.raises(ConfigError, match="no option 'tabel'"):
         read_options(
-            PostgresNode, {"type": "postgres", "table": "t", "tabel": "t", "url": URL}, owner=Owner("it")
+            PostgresNode,
+            {"type": "postgres", "table": "t", "tabel": "t", "url": URL},
+            owner=OptionsOwner("it"),
         )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.sources.postgres.column import TableColumn
 from penstock.sources.postgres.layout import with_names_of_now
-from penstock.sources.postgres.pgoutput import Relation, RelationColumn
+from penstock.sources.postgres.pgoutput import RelationColumn, RelationMessage
 from penstock.sources.postgres.table import Table
 
 
@@ -20,9 +20,9 @@ def _now(layout: Sequence[str | None], others: Sequence[str] = ()) -> Table:
     )
 
 
-def _then(names: Sequence[str]) -> Relation:
+def _then(names: Sequence[str]) -> RelationMessage:
     columns = tuple(RelationColumn(name, 23 if name[0] == "n" else 25, -1, False) for name in names)
-    return Relation(1, "public", "t", "d", columns)
+    return RelationMessage(1, "public", "t", "d", columns)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.errors import DataError
 from penstock.sources.postgres import pgoutput
-from penstock.sources.postgres.change import Rows, Shape, Span, rows_of
+from penstock.sources.postgres.change import ChangedRows, Shape, Span, rows_of
 from penstock.sources.postgres.column import TableColumn
 from penstock.sources.postgres.pgoutput import Changes
 from penstock.sources.postgres.table import Table
@@ -64,12 +64,12 @@ def _fill(changes: Changes) -> Changes:
     return replace(changes, texts=texts, unchanged={})
 
 
-def _rows(table: Table, span: Span, **shape: Any) -> Rows:
+def _rows(table: Table, span: Span, **shape: Any) -> ChangedRows:
     settings: dict[str, Any] = {"specials": "null", "on_truncate": "fail", "where": "here", **shape}
     return rows_of(recorded.MESSAGES, Shape(table, **settings), span, fill=_fill)
 
 
-def _listed(rows: Rows) -> list[tuple[Any, ...]]:
+def _listed(rows: ChangedRows) -> list[tuple[Any, ...]]:
     return [
         (row["_op"], row["id"], row["a"], row["big"]) for batch in rows.batches for row in batch.to_pylist()
     ]
@@ -102,8 +102,8 @@ def test_transactions_are_taken_whole_and_only_those_of_the_span() -> None:
         ("i", 3),
         ("d", 2),
     ]
-    assert _rows(TABLE, Span(int(ENDS[-1]))) == Rows(None, [])
-    assert rows_of([], Shape(TABLE, "fail", "fail", ""), Span(0), fill=_fill) == Rows(None, [])
+    assert _rows(TABLE, Span(int(ENDS[-1]))) == ChangedRows(None, [])
+    assert rows_of([], Shape(TABLE, "fail", "fail", ""), Span(0), fill=_fill) == ChangedRows(None, [])
     # Those that a snapshot has seen are left out, and passed.
     first = int(pgoutput.parse(recorded.MESSAGES).transactions.xids[0])
     seen = Visibility(low=first + 1, high=first + 3, running=(first + 1,))

@@ -20,7 +20,7 @@ def test_any_steps_give_the_set_that_python_has() -> None:
             gone = [value for value in gone if value not in values]
             members = members.apply(members.array(values), members.array(gone))
             expected = (expected - set(gone)) | set(values)
-            assert sorted(map(str, members.whole().to_pylist())) == sorted(map(str, expected)), step
+            assert sorted(map(str, members.values().to_pylist())) == sorted(map(str, expected)), step
             assert len(members.parts) <= MOST_PARTS
             asked = members.array(list(map(str, range(40))) if type_name == "string" else list(range(40)))
             inside = members.contains(asked).to_pylist()
@@ -30,7 +30,7 @@ def test_any_steps_give_the_set_that_python_has() -> None:
 def test_what_changes_nothing_is_no_step() -> None:
     members = Members("int").apply(Members("int").array([1, None, 2]), Members("int").array([]))
     assert members.apply(members.array([2, 1]), members.array([3])) is members
-    assert members.whole().to_pylist() == [1, 2]
+    assert members.values().to_pylist() == [1, 2]
 
 
 def test_types_that_cannot_be_compared_are_refused() -> None:

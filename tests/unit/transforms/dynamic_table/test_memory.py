@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import DataError, StateError
-from penstock.transforms.base import Context
+from penstock.transforms.base import TransformContext
 from penstock.transforms.dynamic_table.memory import MANIFEST, MemoryTable, contents, edit
 
 
@@ -40,14 +40,14 @@ class Values:
 
 def _table(values: Values, value_type: str = "int64") -> MemoryTable:
     table = MemoryTable("vip", value_type=value_type)
-    context = Context(None, "q", "vip", None, state=values)  # type: ignore[arg-type]
+    context = TransformContext(None, "q", "vip", None, state=values)  # type: ignore[arg-type]
     table.check(context, None)
     table.open(context, None)
     return table
 
 
 def _contents(table: MemoryTable) -> list[Any]:
-    return sorted(table.members.whole().to_pylist())
+    return sorted(table.members.values().to_pylist())
 
 
 def test_edits_are_taken_when_an_epoch_begins_and_only_once() -> None:

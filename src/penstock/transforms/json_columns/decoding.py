@@ -1,4 +1,4 @@
-"""Rows on their way back from a script: the columns of an answer as Arrow has them, exactly of the types of the schema.
+"""Columns of Arrow from the values of an answer in JSON, exactly of the types of the schema.
 
 The host has checked whether a value is a number, a text, an object, and so on. What is left are texts: of decimals, times, dates and binaries.
 """
@@ -29,21 +29,21 @@ _ONE_AT_A_TIME = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """One column, or a part of one; NULL in the place of what is bad."""
+class DecodedColumn:
+    """One column, or a part of one; NULL instead of what is bad."""
 
     values: pa.Array
     bad: Mapping[int, str] = field(default_factory=dict)
     """What is wrong, by the number of the value."""
 
 
-def given(values: Sequence[Any], kind: pa.DataType, *, zone: str) -> Given:
+def decode_column(values: Sequence[Any], kind: pa.DataType, *, zone: str) -> DecodedColumn:
     """Return a column of an answer as Arrow has it; times without a zone of their own are in `zone`."""
     if is_text(kind):
         # Several times as fast as into texts with short offsets.
-        return Given(pa.array(values, pa.large_string()).cast(kind))
+        return DecodedColumn(pa.array(values, pa.large_string()).cast(kind))
     if t.is_floating(kind):
-        return Given(_floats(values, kind))
+        return DecodedColumn(_floats(values, kind))
     if t.is_decimal(kind):
         return _texts(values, kind, lambda texts: texts.cast(kind), lambda text: _decimal(text, kind))
     if t.is_timestamp(kind):
@@ -58,7 +58,7 @@ def given(values: Sequence[Any], kind: pa.DataType, *, zone: str) -> Given:
         return _maps(values, kind, zone=zone)
     if t.is_struct(kind):
         return _structs(values, kind, zone=zone)
-    return Given(pa.array(values, kind))
+    return DecodedColumn(pa.array(values, kind))
 
 
 def _floats(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -73,38 +73,38 @@ def _floats(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 def _texts(
     values: Sequence[str | None],
     kind: pa.DataType,
-    all_at_once: Callable[[pa.Array], pa.Array] | None,
-    one: Callable[[str], Any] | None,
-) -> Given:
+    convert_all: Callable[[pa.Array], pa.Array] | None,
+    convert: Callable[[str], Any] | None,
+) -> DecodedColumn:
     """Values that come as texts; one at a time when all at once they are refused."""
-    if all_at_once is not None:
+    if convert_all is not None:
         try:
-            return Given(all_at_once(pa.array(values, pa.large_string())))
+            return DecodedColumn(convert_all(pa.array(values, pa.large_string())))
         except _ONE_AT_A_TIME:
             pass
     results: list[Any] = []
     bad: dict[int, str] = {}
-    for place, text in enumerate(values):
+    for index, text in enumerate(values):
         try:
-            results.append(None if text is None else _one(text, kind, all_at_once, one))
+            results.append(None if text is None else _convert_text(text, kind, convert_all, convert))
         except (*_ONE_AT_A_TIME, ArithmeticError, ValueError):
             results.append(None)
             assert text is not None
             shown = repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")
-            bad[place] = f"is {type_to_ddl(kind)} and got {shown}"
-    return Given(pa.array(results, kind), bad)
+            bad[index] = f"is {type_to_ddl(kind)} and got {shown}"
+    return DecodedColumn(pa.array(results, kind), bad)
 
 
-def _one(
+def _convert_text(
     text: str,
     kind: pa.DataType,
-    all_at_once: Callable[[pa.Array], pa.Array] | None,
-    one: Callable[[str], Any] | None,
+    convert_all: Callable[[pa.Array], pa.Array] | None,
+    convert: Callable[[str], Any] | None,
 ) -> Any:
-    if one is not None:
-        return one(text)
-    assert all_at_once is not None
-    return all_at_once(pa.array([text], pa.large_string()))[0]
+    if convert is not None:
+        return convert(text)
+    assert convert_all is not None
+    return convert_all(pa.array([text], pa.large_string()))[0]
 
 
 def _decimal(text: str, kind: pa.DataType) -> Decimal:
@@ -140,37 +140,37 @@ def _times(texts: pa.Array, kind: pa.DataType, zone: str) -> pa.Array:
         return pc.coalesce(zoned, moments)
 
 
-def _lists(values: Sequence[Sequence[Any] | None], kind: pa.DataType, *, zone: str) -> Given:
+def _lists(values: Sequence[Sequence[Any] | None], kind: pa.DataType, *, zone: str) -> DecodedColumn:
     offsets, items = _flat(values)
-    inner = given(items, kind.value_type, zone=zone)
-    whole = pa.ListArray.from_arrays(_with_nulls(offsets, values), inner.values).cast(kind)
-    return Given(whole, _owners(inner.bad, offsets))
+    inner = decode_column(items, kind.value_type, zone=zone)
+    lists = pa.ListArray.from_arrays(_with_nulls(offsets, values), inner.values).cast(kind)
+    return DecodedColumn(lists, _owners(inner.bad, offsets))
 
 
-def _maps(values: Sequence[Sequence[Any] | None], kind: pa.DataType, *, zone: str) -> Given:
+def _maps(values: Sequence[Sequence[Any] | None], kind: pa.DataType, *, zone: str) -> DecodedColumn:
     offsets, pairs = _flat(values)
-    keys = given([pair[0] for pair in pairs], kind.key_type, zone=zone)
-    items = given([pair[1] for pair in pairs], kind.item_type, zone=zone)
+    keys = decode_column([pair[0] for pair in pairs], kind.key_type, zone=zone)
+    items = decode_column([pair[1] for pair in pairs], kind.item_type, zone=zone)
     bad = _owners({**keys.bad, **items.bad}, offsets)
     if keys.bad:
         # A map has no NULL among its keys; the row is an error anyway.
-        return Given(pa.nulls(len(values), kind), bad)
-    whole = pa.MapArray.from_arrays(_with_nulls(offsets, values), keys.values, items.values).cast(kind)
-    return Given(whole, bad)
+        return DecodedColumn(pa.nulls(len(values), kind), bad)
+    maps = pa.MapArray.from_arrays(_with_nulls(offsets, values), keys.values, items.values).cast(kind)
+    return DecodedColumn(maps, bad)
 
 
-def _structs(values: Sequence[Sequence[Any] | None], kind: pa.DataType, *, zone: str) -> Given:
+def _structs(values: Sequence[Sequence[Any] | None], kind: pa.DataType, *, zone: str) -> DecodedColumn:
     fields = [kind.field(index) for index in range(kind.num_fields)]
     parts = [
-        given([None if row is None else row[at] for row in values], inner.type, zone=zone)
+        decode_column([None if row is None else row[at] for row in values], inner.type, zone=zone)
         for at, inner in enumerate(fields)
     ]
     is_null = pa.array([row is None for row in values], pa.bool_())
     # The parts may hold NULL where the type says there is none; the row says what is wrong then.
     nullable = [inner.with_nullable(True) for inner in fields]
-    whole = pa.StructArray.from_arrays([part.values for part in parts], fields=nullable, mask=is_null)
-    bad = {place: text for part in parts for place, text in part.bad.items()}
-    return Given(whole, bad)
+    structs = pa.StructArray.from_arrays([part.values for part in parts], fields=nullable, mask=is_null)
+    bad = {index: text for part in parts for index, text in part.bad.items()}
+    return DecodedColumn(structs, bad)
 
 
 def _flat(values: Sequence[Sequence[Any] | None]) -> tuple[list[int], list[Any]]:
@@ -185,4 +185,4 @@ def _with_nulls(offsets: Sequence[int], values: Sequence[Any]) -> pa.Array:
 
 
 def _owners(bad: Mapping[int, str], offsets: Sequence[int]) -> dict[int, str]:
-    return {int(np.searchsorted(offsets, place, side="right")) - 1: text for place, text in bad.items()}
+    return {int(np.searchsorted(offsets, index, side="right")) - 1: text for index, text in bad.items()}

@@ -1,4 +1,4 @@
-"""Columns of rows on their way out: as values that JSON can say.
+"""Columns of Arrow as values for JSON.
 
 DECIMAL is a text; times and dates are ISO texts, binaries base64, maps objects. NaN and infinities, for which JSON has no numbers, are texts.
 """
@@ -26,7 +26,7 @@ _OUT_OF_YEARS = "is not in the years 1 to 9999"
 
 
 @dataclass(frozen=True, slots=True)
-class Style:
+class EncodingStyle:
     """How values are written where there is a choice."""
 
     bigint: Literal["safe", "text", "number"] = "number"
@@ -36,61 +36,61 @@ class Style:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class EncodedColumn:
     """One column, or a part of one."""
 
     values: list[Any]
     special: bool = False
-    """Whether there are texts in the place of numbers."""
+    """Whether there are texts instead of numbers."""
     bad: Mapping[int, str] = field(default_factory=dict)
     """What is wrong, by the number of the value."""
 
 
-def taken(values: pa.Array, style: Style) -> Taken:
-    """Return a column as it is sent."""
+def encode_column(values: pa.Array, style: EncodingStyle) -> EncodedColumn:
+    """Return a column as values for JSON."""
     kind = values.type
     if t.is_int64(kind):
         return _bigints(values, style)
     if t.is_floating(kind):
         return _floats(values)
     if t.is_decimal(kind):
-        return Taken(_decimals(values))
+        return EncodedColumn(_decimals(values))
     if t.is_timestamp(kind):
         return _times(values, style)
     if t.is_date(kind):
         return _dates(values)
     if is_bytes(kind):
-        return Taken(_base64(values))
+        return EncodedColumn(_base64(values))
     if is_list(kind):
         return _lists(values, style)
     if t.is_map(kind):
         return _maps(values, style)
     if t.is_struct(kind):
         return _structs(values, style)
-    return Taken(values.to_pylist())
+    return EncodedColumn(values.to_pylist())
 
 
-def _bigints(values: pa.Array, style: Style) -> Taken:
+def _bigints(values: pa.Array, style: EncodingStyle) -> EncodedColumn:
     if style.bigint == "text":
-        return Taken(values.cast(pa.string()).to_pylist(), special=True)
+        return EncodedColumn(values.cast(pa.string()).to_pylist(), special=True)
     if style.bigint == "number":
-        return Taken(values.to_pylist())
+        return EncodedColumn(values.to_pylist())
     unsafe = pc.or_(pc.less(values, -SAFE), pc.greater(values, SAFE))
     if not pc.any(unsafe).as_py():
-        return Taken(values.to_pylist())
-    bad = dict.fromkeys(_places(unsafe), _UNSAFE)
-    return Taken(values.to_pylist(), bad=bad)
+        return EncodedColumn(values.to_pylist())
+    bad = dict.fromkeys(_indices(unsafe), _UNSAFE)
+    return EncodedColumn(values.to_pylist(), bad=bad)
 
 
-def _floats(values: pa.Array) -> Taken:
+def _floats(values: pa.Array) -> EncodedColumn:
     special = pc.invert(pc.is_finite(values))
     if not pc.any(special).as_py():
-        return Taken(values.to_pylist())
+        return EncodedColumn(values.to_pylist())
     texts = [
         value if value is None or abs(value) < float("inf") else _special(value)
         for value in values.to_pylist()
     ]
-    return Taken(texts, special=True)
+    return EncodedColumn(texts, special=True)
 
 
 def _special(value: float) -> str:
@@ -104,7 +104,7 @@ def _decimals(values: pa.Array) -> list[str | None]:
     return texts
 
 
-def _times(values: pa.Array, style: Style) -> Taken:
+def _times(values: pa.Array, style: EncodingStyle) -> EncodedColumn:
     import polars as pl
 
     zone = "Z" if values.type.tz else ""
@@ -113,32 +113,31 @@ def _times(values: pa.Array, style: Style) -> Taken:
     bad = _outside(outside)
     if bad:
         micros = pc.if_else(outside, pa.scalar(None, pa.int64()), micros)
-    whole = pc.equal(pc.multiply(pc.divide(micros, 1000), 1000), micros)
+    has_only_millis = pc.equal(pc.multiply(pc.divide(micros, 1000), 1000), micros)
     times: Any = pl.from_arrow(micros.cast(pa.timestamp("us")))
     if style.micros:
-        return Taken(times.dt.strftime(f"%Y-%m-%dT%H:%M:%S%.6f{zone}").to_list(), bad=bad)
-    if pc.all(whole).as_py() is not False:
-        return Taken(times.dt.strftime(f"%Y-%m-%dT%H:%M:%S%.3f{zone}").to_list(), bad=bad)
+        return EncodedColumn(times.dt.strftime(f"%Y-%m-%dT%H:%M:%S%.6f{zone}").to_list(), bad=bad)
+    if pc.all(has_only_millis).as_py() is not False:
+        return EncodedColumn(times.dt.strftime(f"%Y-%m-%dT%H:%M:%S%.3f{zone}").to_list(), bad=bad)
     texts = times.dt.strftime("%Y-%m-%dT%H:%M:%S%.6f").to_list()
-    short = whole.to_pylist()
-    return Taken(
+    return EncodedColumn(
         [
             text if text is None else (text[:-3] if is_short else text) + zone
-            for text, is_short in zip(texts, short, strict=True)
+            for text, is_short in zip(texts, has_only_millis.to_pylist(), strict=True)
         ],
         bad=bad,
     )
 
 
-def _dates(values: pa.Array) -> Taken:
+def _dates(values: pa.Array) -> EncodedColumn:
     days = values.cast(pa.date32()).cast(pa.int32())
     outside = pc.or_(pc.less(days, _FIRST_DAY), pc.greater(days, _LAST_DAY))
     bad = _outside(outside)
-    return Taken(values.cast(pa.date32()).cast(pa.string()).to_pylist(), bad=bad)
+    return EncodedColumn(values.cast(pa.date32()).cast(pa.string()).to_pylist(), bad=bad)
 
 
 def _outside(outside: pa.Array) -> dict[int, str]:
-    return dict.fromkeys(_places(outside), _OUT_OF_YEARS) if pc.any(outside).as_py() else {}
+    return dict.fromkeys(_indices(outside), _OUT_OF_YEARS) if pc.any(outside).as_py() else {}
 
 
 def _base64(values: pa.Array) -> list[str | None]:
@@ -149,19 +148,19 @@ def _base64(values: pa.Array) -> list[str | None]:
     return texts
 
 
-def _lists(values: pa.Array, style: Style) -> Taken:
+def _lists(values: pa.Array, style: EncodingStyle) -> EncodedColumn:
     offsets = values.offsets.to_numpy()
-    items = taken(values.values.slice(offsets[0], offsets[-1] - offsets[0]), style)
+    items = encode_column(values.values.slice(offsets[0], offsets[-1] - offsets[0]), style)
     return _cut(values, offsets - offsets[0], items, lambda start, end: items.values[start:end])
 
 
-def _maps(values: pa.Array, style: Style) -> Taken:
+def _maps(values: pa.Array, style: EncodingStyle) -> EncodedColumn:
     offsets = values.offsets.to_numpy()
     first, count = offsets[0], offsets[-1] - offsets[0]
-    keys = taken(values.keys.slice(first, count), replace(style, bigint="text"))
-    items = taken(values.items.slice(first, count), style)
+    keys = encode_column(values.keys.slice(first, count), replace(style, bigint="text"))
+    items = encode_column(values.items.slice(first, count), style)
     names = [_field_name(key) for key in keys.values]
-    both = Taken(items.values, items.special, {**keys.bad, **items.bad})
+    both = EncodedColumn(items.values, items.special, {**keys.bad, **items.bad})
 
     def pairs(start: int, end: int) -> dict[str, Any]:
         return dict(zip(names[start:end], items.values[start:end], strict=True))
@@ -175,35 +174,35 @@ def _field_name(key: Any) -> str:
 
 
 def _cut(
-    values: pa.Array, offsets: np.ndarray[Any, Any], items: Taken, piece: Callable[[int, int], Any]
-) -> Taken:
+    values: pa.Array, offsets: np.ndarray[Any, Any], items: EncodedColumn, piece: Callable[[int, int], Any]
+) -> EncodedColumn:
     """Put the items of arrays or maps together again."""
     valid = values.is_valid().to_pylist()
     starts = offsets.tolist()
-    whole = [
+    joined = [
         piece(start, end) if is_valid else None
         for start, end, is_valid in zip(starts[:-1], starts[1:], valid, strict=True)
     ]
     bad: dict[int, str] = {}
-    for place, text in items.bad.items():
-        owner = int(np.searchsorted(offsets, place, side="right")) - 1
+    for index, text in items.bad.items():
+        owner = int(np.searchsorted(offsets, index, side="right")) - 1
         if valid[owner]:
             bad[owner] = text
-    return Taken(whole, items.special, bad)
+    return EncodedColumn(joined, items.special, bad)
 
 
-def _structs(values: pa.Array, style: Style) -> Taken:
+def _structs(values: pa.Array, style: EncodingStyle) -> EncodedColumn:
     names = [values.type.field(index).name for index in range(values.type.num_fields)]
-    parts = [taken(part, style) for part in values.flatten()]
+    parts = [encode_column(part, style) for part in values.flatten()]
     rows = zip(*(part.values for part in parts), strict=True) if parts else ((),) * len(values)
     objects = [
         dict(zip(names, row, strict=True)) if is_valid else None
         for row, is_valid in zip(rows, values.is_valid().to_pylist(), strict=True)
     ]
-    bad = {place: text for part in parts for place, text in part.bad.items() if objects[place] is not None}
-    return Taken(objects, any(part.special for part in parts), bad)
+    bad = {index: text for part in parts for index, text in part.bad.items() if objects[index] is not None}
+    return EncodedColumn(objects, any(part.special for part in parts), bad)
 
 
-def _places(mask: pa.Array) -> list[int]:
-    places: list[int] = np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False)).tolist()
-    return places
+def _indices(mask: pa.Array) -> list[int]:
+    indices: list[int] = np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False)).tolist()
+    return indices

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
 from penstock.spark.boot import gateway
-from penstock.spark.micro_batch import checkpoint_lock, local_files
+from penstock.spark.micro_batch import checkpoint, checkpoint_lock, local_files
 from penstock.spark.micro_batch.file_order import FileOrder
 from penstock.spark.micro_batch.gate import Gate
-from penstock.spark.run import TaggedRun
+from penstock.spark.tagged_call import TaggedCall
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +42,7 @@ class Drained(Exception):  # not an error: the way a run ends between two batche
     """Raised in front of a batch that shall not begin, because the run is to end."""
 
 
-class Run(Protocol):
+class QueryRun(Protocol):
     """What the runtime of a query needs of the run below it."""
 
     def start(self) -> None:
@@ -131,6 +131,8 @@ class SparkRun(ABC):
         except Exception as raised:
             error = raised
         self._ended.set()
+        with contextlib.suppress(Exception):  # the query has ended, and its next run does such a batch
+            self._forget_unstarted()
         self._release()
         assert self._last_report is not None
         if error is None or not gateway.is_lost(error):  # a JVM that is gone reports no more
@@ -168,6 +170,9 @@ class SparkRun(ABC):
         """Settings of Spark that the query shall start with."""
         return {}
 
+    def _forget_unstarted(self) -> None:  # noqa: B027  # only micro-batches are laid down before they begin
+        """Called at the end, while the checkpoint is still ours: take out of it what was laid down of a batch that did not begin."""
+
     def _release(self) -> None:
         lock, self._checkpoint_lock = self._checkpoint_lock, None
         if lock is not None:
@@ -194,6 +199,13 @@ class MicroBatches(SparkRun):
         self._body = body
         self._gate = gate
         self._file_order: FileOrder | None = None
+        self._begun_before = -1
+        """The last batch that was laid down before this run: others may have rows of it already."""
+        self._unstarted: int | None = None
+
+    def start(self) -> None:
+        self._begun_before = checkpoint.last_epochs(self._frame.sparkSession, self._settings.checkpoint)[1]
+        super().start()
 
     def drain(self, seconds: float | None) -> bool:
         """End after the batch that runs now; one that wants to begin meanwhile ends the run by itself.
@@ -227,6 +239,7 @@ class MicroBatches(SparkRun):
         try:
             with self._gate.passing(self._draining):
                 if self._draining.is_set():
+                    self._unstarted = number
                     raise Drained
                 if self._file_order is None:
                     self._file_order = FileOrder(frame.sparkSession)
@@ -236,12 +249,18 @@ class MicroBatches(SparkRun):
             self._failure = error
             raise
 
+    def _forget_unstarted(self) -> None:
+        """Take the offsets of a batch that did not begin out of the checkpoint: the query has ended behind the batch before it."""
+        number = self._unstarted
+        if number is not None and number > self._begun_before:
+            checkpoint.forget_offsets(self._frame.sparkSession, self._settings.checkpoint, number)
+
 
 class OneBatch:
     """A batch query that runs as a stream does: all rows are epoch 0."""
 
     def __init__(self, frame: DataFrame, body: Body, *, tag: str) -> None:
-        self._run = TaggedRun(frame.sparkSession, lambda: body(frame, 0), tag=tag)
+        self._run = TaggedCall(frame.sparkSession, lambda: body(frame, 0), tag=tag)
 
     def start(self) -> None:
         """Start the batch in a thread."""

@@ -13,7 +13,7 @@ from penstock.engine.runner import Runner
 from penstock.engine.summary import StepSummary
 
 
-class Intake:
+class FlowInput:
     """Takes the changes of one flow, each alone under the lock of its ticks."""
 
     def __init__(self, runner: Runner) -> None:

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
-    """The rows of a node."""
+class NodeOutput:
+    """The columns, the key and the kind of a node's rows."""
 
     schema: StructType
     """With the column of operations or weights, if they have one."""
     keys: tuple[str, ...] = ()
-    """The columns that tell rows apart; empty when nobody said."""
+    """The columns that tell rows apart; empty when the user named none."""
     static: bool = False
     """Whether all rows are there in every batch, as those of a look-up."""
     lost_keys: tuple[str, ...] = ()
@@ -37,11 +37,11 @@ class Relation:
 
     @property
     def operation_keys(self) -> tuple[str, ...]:
-        """The columns by which its operations tell rows apart; empty without operations, or when nobody said."""
+        """The columns by which its operations tell rows apart; empty without operations, or when the user named none."""
         return (self.lost_keys or self.keys) if self.operations else ()
 
-    def is_told_apart_by(self, keys: Collection[str]) -> bool:
-        """Whether its operations are by this key, as far as somebody said: they do not say what becomes of the rows of another one."""
+    def is_keyed_by(self, keys: Collection[str]) -> bool:
+        """Whether its operations are by this key, where their key is known: they do not say what happens to the rows of another key."""
         return not self.operation_keys or (not self.lost_keys and set(keys) == set(self.keys))
 
     @property

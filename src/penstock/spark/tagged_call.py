@@ -15,16 +15,16 @@ CANCEL_INTERVAL = 0.05
 """Seconds between two cancels: a query may start its next job in the moment after the last one was cancelled."""
 
 
-class TaggedRun(Generic[T]):
-    """One run: started at once, waited for by anyone, ended by its tag.
+class TaggedCall(Generic[T]):
+    """One call: started at once, waited for by anyone, ended by its tag.
 
-    Tags are a property of a thread, and PySpark gives each Python thread a thread in the JVM: hence one thread per run.
+    Tags are a property of a thread, and PySpark gives each Python thread a thread in the JVM: hence one thread per call.
     """
 
     def __init__(self, spark: SparkSession, function: Callable[[], T], *, tag: str) -> None:
         self._spark = spark
         self._function = function
-        # What the caller set for its jobs, such as a scheduler pool, holds for this run as well.
+        # What the caller set for its jobs, such as a scheduler pool, holds for this call as well.
         self._properties = spark.sparkContext._jsc.sc().getLocalProperties().clone()
         self._done = threading.Event()
         self._cancelled = threading.Event()
@@ -37,7 +37,7 @@ class TaggedRun(Generic[T]):
         threading.Thread(target=self._run, name=f"penstock {self.tag}", daemon=True).start()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait for the end of the run; False when the time is over first."""
+        """Wait for the end of the call; False when the time is over first."""
         return self._done.wait(seconds)
 
     def value(self) -> T:
@@ -53,7 +53,7 @@ class TaggedRun(Generic[T]):
         return self._cancelled.is_set()
 
     def cancel(self) -> None:
-        """End the run's Spark jobs, those that it may still start too; returns at once."""
+        """End the Spark jobs of the call, those that it may still start too; returns at once."""
         if self._done.is_set() or self._cancelled.is_set():
             return
         self._cancelled.set()
@@ -70,7 +70,7 @@ class TaggedRun(Generic[T]):
             context._jsc.sc().setLocalProperties(self._properties)
             for inherited in context.getJobTags():
                 if inherited.startswith("penstock-"):
-                    # Ctrl-C in the main thread, or the end of another run, must not end this one.
+                    # Ctrl-C in the main thread, or the end of another call, must not end this one.
                     context.removeJobTag(inherited)
             context.addJobTag(self.tag)
             # A task that waits inside the JVM must be interrupted; one that waits for Python ends with its worker.
