@@ -11,6 +11,7 @@ from penstock.circuit.lookup import Indexes
 from penstock.circuit.recursive import ViewCompiler
 from penstock.circuit.retention import SourceVertex
 from penstock.circuit.state_key import Meaning, StateKey, StateNames, source_digest, view_digest
+from penstock.functions.scalars import zone_ids
 from penstock.operators.base import Operator
 from penstock.operators.contents import Contents
 from penstock.operators.output import Output
@@ -74,6 +75,7 @@ class Relations:
         self, view: plan.View, fragment: Fragment, *, vertex_ids: Mapping[str, int], added: list[int]
     ) -> ViewVertex:
         """A view with its operators, without rows; it reads relations at `vertex_ids`, and its new vertices are appended to `added`."""
+        zone_ids.learn(view.zones, view.zone_table)
         compiler = self._compiler(
             self.circuit,
             vertex_ids,
@@ -93,6 +95,7 @@ class Relations:
 
     def stored(self, view: plan.View, fragment: Fragment, *, suspended: bool = False) -> ViewVertex:
         """A view that keeps its rows and has no operators that make them."""
+        zone_ids.learn(view.zones, view.zone_table)
         output = _output(view, None)
         meaning = Meaning(scan(view.name, view.fields))
         vertex_id = self.circuit.add(

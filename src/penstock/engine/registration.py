@@ -22,7 +22,7 @@ from penstock.engine.session import Session
 from penstock.engine.source import SourceSpec
 from penstock.engine.suspension import refuse_suspended
 from penstock.errors import PenstockError, StateError, unexpected
-from penstock.functions.scalars import zone_ids, zones
+from penstock.functions.scalars import zone_ids
 from penstock.plan import node as plan
 from penstock.spark import catalyst
 from penstock.spark.catalyst import Relation, Static
@@ -79,10 +79,7 @@ def saved_view(
     """A view by its saved plan; Spark is asked only for what the plan leaves to it."""
     if needs_spark(view):
         return plan_query(session(), view.name, view.sql, names, statics, variables=view.variables)
-    for zone, rules in view.zones:
-        zones.learn(zone, rules)
-    if view.zone_table:
-        zone_ids.learn_table(view.zone_table)
+    zone_ids.learn(view.zones, view.zone_table)
 
     @cache
     def fragments() -> Fragments:

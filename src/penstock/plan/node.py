@@ -401,13 +401,13 @@ class View:
     order: tuple[SortKey, ...] = ()
     uses_time: bool = False
     statics: tuple[str, ...] = ()  # names of the scans that are tables of the session
-    # Rules of the time zones that it names: `functions.scalars.zones.learn` before a loaded view is compiled.
+    # Rules of the time zones that it names: `functions.scalars.zone_ids.learn` before it is compiled.
     zones: tuple[tuple[str, tuple[int, ...]], ...] = ()
     visible: int | None = None  # how many columns of the root are the view's own; None means all
     variables: tuple[Variable, ...] = ()  # bound when the view was registered
     # Catalyst's metadata of each column, as JSON, in the order of the fields; nothing when there is none.
     metadata: tuple[str, ...] = ()
-    # The rules of all time zones, when rows may name any: `functions.scalars.zone_ids.learn_table`.
+    # The rules of all time zones, when rows may name any.
     zone_table: str = ""
 
     @property

@@ -13,6 +13,7 @@ import seed
 from penstock.functions.scalars import datetime_format, datetime_layout, datetime_parse, time_text, zone_ids
 from penstock.functions.scalars.datetime_pattern import PatternError, parts_of
 from penstock.functions.scalars.datetime_resolve import Unparsable
+from twin.zones import no_zones_known
 
 PATTERNS = [
     "yyyy-MM-dd",
@@ -81,11 +82,12 @@ def test_patterns_that_spark_refuses_are_refused(pattern: str) -> None:
 
 
 def test_a_table_of_zones_is_laid_out_year_by_year() -> None:
-    rules = "3,-1,7,3600,0,3600,3600,7200 10,-1,7,3600,0,3600,7200,3600 "
-    zone_ids.learn_table(zone_ids.pack(f"Test/One,Test/Two 3600;323830800 7200 ;{rules}\nTST =Test/One\n"))
-    assert zone_ids.resolve("Test/Two") == "Test/Two"
-    assert zone_ids.resolve("TST") == "Test/One"
-    assert zone_ids.resolve("Test/Three") is None
-    assert time_text.moment_of("2024-07-01 12:00:00 Test/Two", "UTC", 0) == 1_719_828_000_000_000
-    assert time_text.moment_of("2024-12-01 12:00:00TST", "UTC", 0) == 1_733_050_800_000_000
-    assert time_text.moment_of("2024-12-01 12:00:00 Test/Three", "UTC", 0) is None
+    with no_zones_known():
+        rules = "3,-1,7,3600,0,3600,3600,7200 10,-1,7,3600,0,3600,7200,3600 "
+        zone_ids.learn((), zone_ids.pack(f"Test/One,Test/Two 3600;323830800 7200 ;{rules}\nTST =Test/One\n"))
+        assert zone_ids.resolve("Test/Two") == "Test/Two"
+        assert zone_ids.resolve("TST") == "Test/One"
+        assert zone_ids.resolve("Test/Three") is None
+        assert time_text.moment_of("2024-07-01 12:00:00 Test/Two", "UTC", 0) == 1_719_828_000_000_000
+        assert time_text.moment_of("2024-12-01 12:00:00TST", "UTC", 0) == 1_733_050_800_000_000
+        assert time_text.moment_of("2024-12-01 12:00:00 Test/Three", "UTC", 0) is None

@@ -8,8 +8,9 @@ from __future__ import annotations
 import base64
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from threading import Lock
 
 from penstock.functions.scalars import zones
 
@@ -21,21 +22,59 @@ _OFFSET = re.compile(
 )
 _LAST_YEAR = 2445  # rules are laid out for 400 years behind the last change that is written down
 
-# The names of each zone, by which it is found, and its line of the table.
+# The names of each zone, by which it is found, and its line of the table. There is one table for a process.
 _LINES: dict[str, str] = {}
 _LEARNT: list[str] = []
+_LEARNING = Lock()
 
 
-def learn_table(packed: str) -> None:
-    """Take in the table of all zones, as `pack` has made it."""
-    if packed in _LEARNT:
-        return
+def learn(rules: Iterable[tuple[str, Sequence[int]]], packed: str) -> None:
+    """Take in what a plan says of time zones: the rules of some, and the table of all, as `pack` has made it, or nothing.
+
+    StateError when a view of this process was planned with others; nothing has changed then.
+    """
+    listed = list(rules)
+    with _LEARNING:
+        lines = _lines(packed) if packed and packed not in _LEARNT else {}
+        if lines and _LINES and lines != _LINES:
+            raise zones.other_rules(_first_difference(lines))
+        for zone, flat in listed:
+            zones.require_same(zone, flat)
+            written = _written(lines or _LINES, zone)
+            if written is not None and not zones.are_same(flat, written):
+                raise zones.other_rules(zone)
+        for zone in zones.known() if lines else ():
+            written = _written(lines, zone)
+            if written is not None:
+                zones.require_same(zone, written)
+        for zone, flat in listed:
+            zones.learn(zone, flat)
+        if lines:
+            _LINES.update(lines)
+            _LEARNT.append(packed)
+            resolve.cache_clear()
+
+
+def _lines(packed: str) -> dict[str, str]:
+    """The line of each name in a table."""
+    lines: dict[str, str] = {}
     for line in zlib.decompress(base64.b85decode(packed)).decode().splitlines():
         names, _, rules = line.partition(" ")
-        for name in names.split(","):
-            _LINES[name] = rules
-    _LEARNT.append(packed)
-    resolve.cache_clear()
+        lines |= dict.fromkeys(names.split(","), rules)
+    return lines
+
+
+def _first_difference(lines: Mapping[str, str]) -> str:
+    """A zone that is not the same in another table."""
+    return next(name for name in [*lines, *_LINES] if lines.get(name) != _LINES.get(name))
+
+
+def _written(lines: Mapping[str, str], zone: str) -> list[int] | None:
+    """What a table says of a zone; None when it does not know it, or only as an offset."""
+    line = lines.get(zone, "")
+    if line.startswith("="):
+        line = lines.get(line[1:], "")
+    return _expanded(line) if line and not line.startswith("=") else None
 
 
 def pack(table: str) -> str:

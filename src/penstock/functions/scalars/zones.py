@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.errors import StateError
 from penstock.functions.scalars.base import Datum, from_numbers, numbers, valid_mask
 
 _UTC = {
@@ -86,18 +87,63 @@ class ZoneRules:
     repeats: bool  # whether the changes of the last 400 years go on for ever
 
 
-# Facts, not state: what was learnt of a zone holds for every view of this process.
+# One set of rules for a process: views with others are refused, so that what is here never changes.
 _RULES: dict[str, ZoneRules] = {}
 _CYCLE = 146_097 * 86_400_000_000  # 400 years, after which weekdays and leap years repeat
 _YEAR_2300 = 10_413_792_000_000_000
+_YEAR_2444 = 14_957_136_000_000_000  # up to here all rules are laid out
 
 
 def learn(zone: str, flat: Sequence[int]) -> None:
-    """Take in a zone's first offset, then pairs of instant and offset after it, in seconds, for 400 years of its last rules."""
+    """Take in a zone's first offset, then pairs of instant and offset after it, in seconds, for 400 years of its last rules.
+
+    StateError when other rules of the zone are known.
+    """
+    require_same(zone, flat)
+    if zone not in _RULES:
+        _RULES[zone] = _rules(flat)
+
+
+def require_same(zone: str, flat: Sequence[int]) -> None:
+    """StateError when other rules of a zone are known."""
+    if zone in _RULES and not _are_equal(_RULES[zone], _rules(flat)):
+        raise other_rules(zone)
+
+
+def known() -> tuple[str, ...]:
+    """The zones whose rules are known."""
+    return tuple(_RULES)
+
+
+def are_same(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether two lists, as `learn` takes them, are the same rules."""
+    return _are_equal(_rules(one), _rules(other))
+
+
+def other_rules(zone: str) -> StateError:
+    """The error for a view that was planned with other rules of a zone than views that run."""
+    return StateError(
+        f"the view was planned with other rules of the time zone {zone} than other views of this process",
+        code="STATE_ZONE_RULES",
+        hint="a view keeps the rules of the Java that has planned it, and a process has one set of them: open the older views in a process of their own, "
+        "register them again in a new flow, or use the Java that has planned them",
+    )
+
+
+def _rules(flat: Sequence[int]) -> ZoneRules:
     instants = np.array(flat[1::2], np.int64) * 1_000_000
     offsets = np.array([flat[0], *flat[2::2]], np.int64) * 1_000_000
     repeats = bool(len(instants)) and int(instants[-1]) > _YEAR_2300
-    _RULES[zone] = ZoneRules(instants, offsets, instants + np.maximum(offsets[:-1], offsets[1:]), repeats)
+    return ZoneRules(instants, offsets, instants + np.maximum(offsets[:-1], offsets[1:]), repeats)
+
+
+def _are_equal(one: ZoneRules, other: ZoneRules) -> bool:
+    ends = [int(np.searchsorted(rules.instants, _YEAR_2444)) for rules in (one, other)]
+    return (
+        one.repeats == other.repeats
+        and np.array_equal(one.instants[: ends[0]], other.instants[: ends[1]])
+        and np.array_equal(one.offsets[: ends[0] + 1], other.offsets[: ends[1] + 1])
+    )
 
 
 def has_rules(zone: str) -> bool:

@@ -25,7 +25,8 @@ _ZONE_ARGUMENTS = {
 def needed(front: Any, text: str, plan: Json) -> tuple[Rules, str]:
     """The rules of the zones that a plan names, as its JVM has them, and the table of all zones when rows may name any.
 
-    `text` is the plan as Front.java has described it. What is returned has been learnt already.
+    `text` is the plan as Front.java has described it. What is returned has been learnt already; StateError when views of this process, which
+    were saved, have other rules.
     """
     names = dict.fromkeys(re.findall(r'"timeZoneId":"([^"]+)"', text))
     names |= dict.fromkeys(_constants(plan))
@@ -34,12 +35,8 @@ def needed(front: Any, text: str, plan: Json) -> tuple[Rules, str]:
         for name in names
         if zones.fixed_offset(name) is None and _is_zone(front, name)
     )
-    for name, flat in rules:
-        zones.learn(name, flat)
-    table = ""
-    if any(_names_any(item) for item in _calls(plan)):
-        table = _table(front)
-        zone_ids.learn_table(table)
+    table = _table(front) if any(_names_any(item) for item in _calls(plan)) else ""
+    zone_ids.learn(rules, table)
     return rules, table
 
 
