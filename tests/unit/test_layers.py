@@ -87,7 +87,6 @@ MODULE_STATE = {
     "spark/boot/gateway.py:_living": "no JVM outlives the process",
     "spark/boot/gateway.py:_started": "a fork closes the pipes of JVMs",
     "spark/boot/janino.py:_MAKERS": "constructors of classes, forgotten with their JVM",
-    "spark/boot/janino.py:_MAKERS": "constructors of classes, forgotten with their JVM",
     "spark/boot/pyspark_session.py:_ended": "PySpark itself keeps objects of a JVM that is gone in its modules",
     "spark/boot/session.py:_prepared": "PySpark has one JVM in a process",
     "spark/boot/session.py:_running": "PySpark has one JVM in a process",

@@ -115,9 +115,9 @@ def known() -> tuple[str, ...]:
     return tuple(_RULES)
 
 
-def are_same(one: Sequence[int], other: Sequence[int]) -> bool:
+def are_same(first: Sequence[int], second: Sequence[int]) -> bool:
     """Whether two lists, as `learn` takes them, are the same rules."""
-    return _are_equal(_rules(one), _rules(other))
+    return _are_equal(_rules(first), _rules(second))
 
 
 def other_rules(zone: str) -> StateError:
@@ -137,12 +137,12 @@ def _rules(flat: Sequence[int]) -> ZoneRules:
     return ZoneRules(instants, offsets, instants + np.maximum(offsets[:-1], offsets[1:]), repeats)
 
 
-def _are_equal(one: ZoneRules, other: ZoneRules) -> bool:
-    ends = [int(np.searchsorted(rules.instants, _YEAR_2444)) for rules in (one, other)]
+def _are_equal(first: ZoneRules, second: ZoneRules) -> bool:
+    ends = [int(np.searchsorted(rules.instants, _YEAR_2444)) for rules in (first, second)]
     return (
-        one.repeats == other.repeats
-        and np.array_equal(one.instants[: ends[0]], other.instants[: ends[1]])
-        and np.array_equal(one.offsets[: ends[0] + 1], other.offsets[: ends[1] + 1])
+        first.repeats == second.repeats
+        and np.array_equal(first.instants[: ends[0]], second.instants[: ends[1]])
+        and np.array_equal(first.offsets[: ends[0] + 1], second.offsets[: ends[1] + 1])
     )
 
 
