@@ -167,7 +167,8 @@ def read_options(
     owner: OptionsOwner,
     settings: Settings | None = None,
 ) -> Model:
-    """Return the model of what the user wrote and the settings complete, or raise one error with all mistakes; a model is checked already."""
+    """Return the model of what the user wrote and the settings complete, or raise one error with all mistakes; a
+    model is checked already."""
     if isinstance(options, Options):
         return cast("Model", options)
     read, mistakes = check_options(model, options, owner=owner, settings=settings)

@@ -7,8 +7,8 @@
         def initialize(self, context): ...
         def process_batch(self, batch): ...
 
-A package offers it through an entry point in the group `penstock.sources`, `penstock.transforms` or `penstock.sinks`; its name is what users
-write in `.format(...)` and behind `type:` in a pipeline.
+A package offers it through an entry point in the group `penstock.sources`, `penstock.transforms` or `penstock.sinks`;
+its name is what users write in `.format(...)` and behind `type:` in a pipeline.
 """
 
 from __future__ import annotations
@@ -164,34 +164,38 @@ class _Plugin:
 class SourcePlugin(_Plugin, ABC):
     """An origin of rows, outside of penstock; it lives on the driver.
 
-    **Rows can be read again**: `read` with the offset of an epoch and the number of its rows gives the same rows and the same end,
-    also in another process and after more rows have come. So an epoch that was cut short by a crash comes again as it was. What an
-    origin cannot give twice, a plugin keeps in `context.state` until `process_checkpoint_finalizer`.
+    **Rows can be read again**: `read` with the offset of an epoch and the number of its rows gives the same rows and
+    the same end, also in another process and after more rows have come. So an epoch that was cut short by a crash
+    comes again as it was. What an origin cannot give twice, a plugin keeps in `context.state` until
+    `process_checkpoint_finalizer`.
     """
 
     schema: Any = None
-    """The columns: a `pyarrow.Schema`, a PySpark schema or text as in `"id BIGINT, name STRING"`; a property when they follow from options."""
+    """The columns: a `pyarrow.Schema`, a PySpark schema or text as in `"id BIGINT, name STRING"`; a property when
+    they follow from options."""
     bounded: ClassVar[bool] = False
     """Whether it comes to an end: a `read` that gives no rows is the last one."""
     batch_size: int = 100_000
     """How many rows an epoch has at most."""
     identity: ClassVar[tuple[str, ...] | None] = None
-    """The options that say which rows there are: with other values a pipeline reads from the beginning. None: all that are no secrets."""
+    """The options that say which rows there are: with other values a pipeline reads from the beginning. None: all
+    that are no secrets."""
 
     @abstractmethod
     def read(self, offset: Any, limit: int) -> tuple[Iterable[pa.RecordBatch], Any]:
         """Return the rows behind an offset, `limit` at most, and the offset behind the last of them.
 
-        The first offset is None, the others are what `read` returned: anything that JSON can say. No rows go with the offset that came
-        in. It returns soon, with the rows that are there; an error that passes is a `ConnectorError(..., retryable=True)`.
+        The first offset is None, the others are what `read` returned: anything that JSON can say. No rows go with the
+        offset that came in. It returns soon, with the rows that are there; an error that passes is a
+        `ConnectorError(..., retryable=True)`.
         """
 
 
 class TransformPlugin(_Plugin, ABC):
     """A step between sources and sinks; rows in, rows out, without memory of earlier epochs but for `context.state`.
 
-    With `parallel = True` every Spark task has an instance of its own; otherwise there is one, on the driver, which takes the batches one by
-    one, in order. An epoch that was cut short by a crash comes again with the same rows.
+    With `parallel = True` every Spark task has an instance of its own; otherwise there is one, on the driver, which
+    takes the batches one by one, in order. An epoch that was cut short by a crash comes again with the same rows.
     """
 
     parallel: ClassVar[bool] = True
@@ -203,18 +207,20 @@ class TransformPlugin(_Plugin, ABC):
     def process_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """Return the rows that come out for some that came in; None for none.
 
-        An error fails the query. In a pipeline with `on_error: drop` or `dead_letter` it fails the rows that cause it: they are found by calling
-        again with parts of the batch. `ConnectorError(..., retryable=True)` tries the batch again. What a batch that comes again had put into
-        `context.state` and given to side outputs is taken back.
+        An error fails the query. In a pipeline with `on_error: drop` or `dead_letter` it fails the rows that cause
+        it: they are found by calling again with parts of the batch. `ConnectorError(..., retryable=True)` tries the
+        batch again. What a batch that comes again had put into `context.state` and given to side outputs is taken
+        back.
         """
 
 
 class SinkPlugin(_Plugin, ABC):
     """A destination of rows, outside of penstock.
 
-    An epoch is: `process_batch` any number of times, then `process_checkpoint_marker`. An epoch that was cut short by a crash comes
-    again with the same number and the same rows. An error ends the query, unless it is a `ConnectorError(..., retryable=True)`: then the
-    query waits and begins again from its checkpoint, with a new instance.
+    An epoch is: `process_batch` any number of times, then `process_checkpoint_marker`. An epoch that was cut short by
+    a crash comes again with the same number and the same rows. An error ends the query, unless it is a
+    `ConnectorError(..., retryable=True)`: then the query waits and begins again from its checkpoint, with a new
+    instance.
     """
 
     parallel: ClassVar[bool] = False

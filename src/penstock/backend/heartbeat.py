@@ -81,7 +81,8 @@ class Heartbeat:
         return self._lost
 
     def require(self) -> None:
-        """Raise STATE_LEASE_LOST unless the lease lasts; it asks this machine's clock, because a renewal says how long that is."""
+        """Raise STATE_LEASE_LOST unless the lease lasts; it asks this machine's clock, because a renewal says how
+        long that is."""
         from penstock.backend.lease import lost
 
         with self._changed:

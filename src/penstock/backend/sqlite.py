@@ -68,7 +68,8 @@ def _translated(code: int, text: str, location: str) -> PenstockError | None:
             f"the state database stayed locked for {BUSY_SECONDS:g} seconds",
             code="STATE_LOCKED",
             where=location,
-            hint="another process holds a transaction open: `fuser` names it; for many writers use a Postgres, with PENSTOCK_STATE",
+            hint="another process holds a transaction open: `fuser` names it; for many writers use a "
+            "Postgres, with PENSTOCK_STATE",
             retryable=True,
         )
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
@@ -101,8 +102,8 @@ def _translated(code: int, text: str, location: str) -> PenstockError | None:
 def _create(path: Path) -> None:
     """Make the file when it is not there.
 
-    One that is there is not even opened: to close it again would end all locks that this process has on it, and another process would take
-    away the log to which ours still writes.
+    One that is there is not even opened: to close it again would end all locks that this process has on it, and
+    another process would take away the log to which ours still writes.
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))

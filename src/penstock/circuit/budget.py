@@ -36,7 +36,8 @@ class MemoryBudget:
             raise
 
     def require(self, kernel: Kernel) -> None:
-        """StateError when there is still no room for what has moved nowhere after the last tick: state must not grow on and on."""
+        """StateError when there is still no room for what has moved nowhere after the last tick: state must not grow
+        on and on."""
         if self._error is not None:
             self.maintain(kernel)
 

@@ -163,8 +163,9 @@ class Circuit:
     ) -> SteppedCircuit:
         """Step every dirty vertex once, or only some of them; `changes` are what vertices read from outside.
 
-        `outputs` are those of vertices that this tick has stepped before, to which the new ones are added. Call `commit` or `rollback` afterwards. When it raises, it has rolled back already. The failure of a vertex that only
-        `optional` owners need is returned instead, with those of all others: a second step goes on without them.
+        `outputs` are those of vertices that this tick has stepped before, to which the new ones are added. Call
+        `commit` or `rollback` afterwards. When it raises, it has rolled back already. The failure of a vertex that
+        only `optional` owners need is returned instead, with those of all others: a second step goes on without them.
         """
         if self._torn:
             raise _torn()

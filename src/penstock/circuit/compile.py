@@ -147,7 +147,8 @@ class Compiler(ABC):
     ) -> tuple[int, Arrangement, bool]:
         """The same with only those rows that changes to come may reach, and whether others leave it.
 
-        It is not shared with later views, which need all rows, nor with other readers of this one that need rows for longer. Rows that a source keeps in this order are read there.
+        It is not shared with later views, which need all rows, nor with other readers of this one that need rows for
+        longer. Rows that a source keeps in this order are read there.
         """
         if expiry is None or self._source_by(node, keys) is not None:
             return *self.arrange(node, keys), False

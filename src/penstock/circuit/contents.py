@@ -82,7 +82,8 @@ class PlanContents:
     def _join_inputs(
         self, view: ViewVertex, node: plan.Join, wanted: Restriction | None
     ) -> tuple[Delta, Delta]:
-        """The rows of both inputs: those that are wanted of one, and those with their keys of the other, where no others count."""
+        """The rows of both inputs: those that are wanted of one, and those with their keys of the other, where no
+        others count."""
         of_left, of_right = _of_left(node, wanted), _of_right(node, wanted)
         if of_left is not None and node.kind in ("inner", "left", "semi", "anti") and not node.null_aware:
             left = self.node(view, node.left, of_left)

@@ -54,7 +54,8 @@ class Executor(Protocol):
         """What of the states of all shards and of the driver has changed since the checkpoint that an order builds on."""
 
     def continue_from(self, parts: Sequence[RestoredPart]) -> None:
-        """Let the next checkpoint write what changes from now on; `parts` are what all shards and the driver have loaded, before any step."""
+        """Let the next checkpoint write what changes from now on; `parts` are what all shards and the driver have
+        loaded, before any step."""
 
     def load(self, images: Sequence[Images]) -> None:
         """Let sources and views that are added from now on take their states from here."""

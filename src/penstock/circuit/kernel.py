@@ -1,7 +1,7 @@
 """The kernel as the engine sees it: relations by name, plans and deltas in, deltas out.
 
-One implementation runs in this process (`penstock.circuit.local`). Operators and the vertices of a circuit never leave it, so that
-another one may run inside the tasks of Spark.
+One implementation runs in this process (`penstock.circuit.local`). Operators and the vertices of a circuit never
+leave it, so that another one may run inside the tasks of Spark.
 
 A tick is `step`, then `commit` or `rollback`, then `maintain`. Everything that may fail happens before `commit`.
 """
@@ -60,7 +60,8 @@ class ViewFailure:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """The rows of sources and static tables behind rows of a view, and how many rows of which relations were read to find them."""
+    """The rows of sources and static tables behind rows of a view, and how many rows of which relations were read to
+    find them."""
 
     rows: Mapping[str, Delta]
     scanned: Mapping[str, int]
@@ -158,17 +159,20 @@ class Kernel(Protocol):
         """A function that gives what `rows` gives now, with hidden columns, whenever it is called: ticks may go on meanwhile."""
 
     def stored(self, name: str) -> Callable[[], Delta]:
-        """A function that gives what `put` needs of a relation, as it is now: the columns that a source keeps, and with `retain="used"` the two
-        halves of the hash that tells its rows apart; all columns of a view. Ticks may go on meanwhile.
+        """A function that gives what `put` needs of a relation, as it is now: the columns that a source keeps, and
+        with `retain="used"` the two halves of the hash that tells its rows apart; all columns of a view. Ticks may go
+        on meanwhile.
         """
 
     def put(self, name: str, rows: Delta) -> None:
-        """Let a source without rows, or a suspended view, have these rows, as `stored` gave them. Views that are registered later are filled from them."""
+        """Let a source without rows, or a suspended view, have these rows, as `stored` gave them. Views that are
+        registered later are filled from them."""
 
     def lookup(self, name: str, columns: Sequence[int], values: Sequence[pa.Array]) -> Delta:
         """The committed rows of a relation whose columns equal any of these rows of values, through an index.
 
-        A relation has the indexes of the column sets that were used last; others are forgotten, and those that were not used for many ticks.
+        A relation has the indexes of the column sets that were used last; others are forgotten, and those that were
+        not used for many ticks.
         """
 
     def matching(self, name: str, columns: Sequence[int], values: Sequence[pa.Array]) -> tuple[Delta, int]:
@@ -193,11 +197,13 @@ class Kernel(Protocol):
         """All committed states by their names. They stay what they are while ticks go on, and can be read in another thread."""
 
     def stage(self, order: CheckpointOrder) -> Staging:
-        """All committed states for a checkpoint; those of shards without what the one before it has. Called between ticks; they are written while ticks go on."""
+        """All committed states for a checkpoint; those of shards without what the one before it has. Called between
+        ticks; they are written while ticks go on."""
         return Staging(self.save())
 
     def continue_from(self, part: Callable[[Collection[StateKey]], RestoredPart]) -> None:
-        """Let shards write into the next checkpoint what changes from now on; `part` tells what the one that was loaded has of some states."""
+        """Let shards write into the next checkpoint what changes from now on; `part` tells what the one that was
+        loaded has of some states."""
 
     def load(self, images: Mapping[StateKey, Image]) -> None:
         """Let sources and views that are added from now on take their states from here, by name.

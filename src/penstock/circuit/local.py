@@ -134,7 +134,8 @@ class LocalKernel(Kernel):
         for name in reads:
             if self._sources[name].source.frees:
                 raise StateError(
-                    f"view '{view.name}' has a state that is not in the checkpoint, and source '{name}' has not all rows to make it again",
+                    f"view '{view.name}' has a state that is not in the checkpoint, and source '{name}' "
+                    "has not all rows to make it again",
                     code="FLOW_NOT_RETAINED",
                     hint="load the checkpoint with the version of penstock that has written it",
                     where=f"view '{view.name}'",

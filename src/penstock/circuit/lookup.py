@@ -1,4 +1,5 @@
-"""Indexes for look-ups: the first look-up by some columns makes one; the least recently used one goes, and one that no look-up uses.
+"""Indexes for look-ups: the first look-up by some columns makes one; the least recently used one goes, and one that
+no look-up uses.
 
 Which indexes there are follows from the look-ups and the ticks alone, and no answer depends on it.
 """

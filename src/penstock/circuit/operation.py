@@ -144,8 +144,8 @@ Question = ReadRows | Lookup | Size | Save | StageCheckpoint | Continue | Ping
 class Changed:
     """What a change did on one shard.
 
-    `sources` has how many rows were inserted into and retracted from sources that changed, `columns` what sources keep that keep only
-    some columns, and `gave` says whether any operator has ever given a row.
+    `sources` has how many rows were inserted into and retracted from sources that changed, `columns` what sources
+    keep that keep only some columns, and `gave` says whether any operator has ever given a row.
     """
 
     outputs: Mapping[str, Delta] = field(default_factory=dict)

@@ -1,13 +1,13 @@
-"""Which source rows are behind rows of a view: from the view down, each node says which rows of its inputs its own rows come from.
+"""Which source rows are behind rows of a view: from the view down, each node says which rows of its inputs its own
+rows come from.
 
     filter, top-k without offset or number     the rows themselves
     project, expand, generate, union           the input rows that become them
-    join                                       the two parts of a pair; a row that an outer join has padded comes from one input alone
-    semi join                                  the left rows, and all right rows that match them
-    anti join                                  the left rows: that nothing matches them has no rows
-    aggregate, distinct                        all rows of their groups
-    window, top-k with offset or number        all rows of their partitions
-    session window                             all rows of their sessions
+    join                                       the two parts of a pair; a row that an outer join has padded comes from
+    one input alone semi join                                  the left rows, and all right rows that match them anti
+    join                                  the left rows: that nothing matches them has no rows aggregate, distinct
+    all rows of their groups window, top-k with offset or number        all rows of their partitions session window
+    all rows of their sessions
 
 Rows of inputs are read by `penstock.circuit.contents`. Cost: the rows behind, and what is read to find them.
 """

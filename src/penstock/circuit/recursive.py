@@ -101,7 +101,8 @@ def _compile_level(outer: _Outer, node: plan.Recursive) -> CircuitLevel:
 
 @dataclass(frozen=True, slots=True)
 class _Outer:
-    """What the step reads from outside: the vertices that the first level asked for, also when later views compile the same nodes again."""
+    """What the step reads from outside: the vertices that the first level asked for, also when later views compile
+    the same nodes again."""
 
     compiler: Compiler
     arrangements: dict[tuple[plan.Node, tuple[int, ...]], tuple[int, Arrangement]] = field(

@@ -74,7 +74,8 @@ class Relations:
     def compiled(
         self, view: plan.View, fragment: Fragment, *, vertex_ids: Mapping[str, int], added: list[int]
     ) -> ViewVertex:
-        """A view with its operators, without rows; it reads relations at `vertex_ids`, and its new vertices are appended to `added`."""
+        """A view with its operators, without rows; it reads relations at `vertex_ids`, and its new vertices are
+        appended to `added`."""
         zone_ids.learn(view.zones, view.zone_table)
         compiler = self._compiler(
             self.circuit,

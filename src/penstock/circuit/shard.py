@@ -1,8 +1,9 @@
 """One shard of a kernel: the operators of all views over its own rows, stepped in phases between which rows travel.
 
 Every shard has the same circuit. An exchange in it is a vertex whose rows come from other shards: the level of a vertex is the
-number of exchanges on the way to it, and a phase steps the vertices of one level. A change is a generator: it yields what it sends behind each phase, gets what others have sent,
-and yields what it did at last; it is then told whether that is final. When it is closed before, nothing has changed.
+number of exchanges on the way to it, and a phase steps the vertices of one level. A change is a generator: it yields
+what it sends behind each phase, gets what others have sent, and yields what it did at last; it is then told whether
+that is final. When it is closed before, nothing has changed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The kernel in shards: one coordinator, and shards that an executor runs somewhere.
 
-The coordinator knows where the rows of every relation are. It sends each shard its part of a change; rows that an operator must see together
-travel between shards inside the change. A change that fails on one shard is made on none.
+The coordinator knows where the rows of every relation are. It sends each shard its part of a change; rows that an
+operator must see together travel between shards inside the change. A change that fails on one shard is made on none.
 """
 
 from __future__ import annotations
@@ -164,7 +164,8 @@ class ShardedKernel(Kernel):
         raise StateError(
             "a flow in shards does not recompute its views",
             code="FLOW_SHARDED",
-            hint="force_diff_based() is a check of the incremental answers: make it in an IncrementalFlow with the same views and rows",
+            hint="force_diff_based() is a check of the incremental answers: make it in an "
+            "IncrementalFlow with the same views and rows",
         )
 
     # Ticks
@@ -224,7 +225,8 @@ class ShardedKernel(Kernel):
         """Every shard does so behind its own change."""
 
     def _change(self, change: Change, parts: Parts, fragment: Fragment | None = None) -> Sequence[Changed]:
-        """Make a change; ViewsFailed when only views have failed that may, else the error of the first shard that has another one."""
+        """Make a change; ViewsFailed when only views have failed that may, else the error of the first shard that has
+        another one."""
         try:
             results = self._executor.change(change, parts, fragment)
         except ChangeFailed as failed:
@@ -432,7 +434,8 @@ class ShardedKernel(Kernel):
     def _refuse_freed(self, source: KernelSource) -> None:
         if self._former is not None and source.frees:
             raise StateError(
-                f"source '{source.name}' lets rows go behind its watermark, so that views cannot be filled again on another number of shards",
+                f"source '{source.name}' lets rows go behind its watermark, so that views cannot be "
+                "filled again on another number of shards",
                 code="FLOW_NOT_RETAINED",
                 hint="open the flow with the number of shards that it was saved with",
                 where=f"source '{source.name}'",

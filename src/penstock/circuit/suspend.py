@@ -1,7 +1,7 @@
 """Steps that go on without views that fail, and steps in which suspended views come back.
 
-A suspended view has its rows and nothing else in the circuit. When it is resumed, its operators are compiled and filled anew, beside
-the last rows, which stay until the commit: the difference is the change of the view.
+A suspended view has its rows and nothing else in the circuit. When it is resumed, its operators are compiled and
+filled anew, beside the last rows, which stay until the commit: the difference is the change of the view.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def with_readers(
 ) -> dict[str, ViewFailure]:
     """The views that fail, and those that read them; `reads` has what each view reads, a view behind those that it reads.
 
-    A view that reads one that fails does so because of the first one, whatever its own operators do: which error comes first must not depend on
-    the order of operators, which is another one in shards and after a restore.
+    A view that reads one that fails does so because of the first one, whatever its own operators do: which error
+    comes first must not depend on the order of operators, which is another one in shards and after a restore.
     """
     failed: dict[str, ViewFailure] = {}
     for name, below in reads.items():

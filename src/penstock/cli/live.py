@@ -45,7 +45,8 @@ class _Node:
 
 
 class LiveTable(StreamingQueryListener):
-    """Draws the table on a stream until `close`; epochs come in through `report`, in threads of the queries, and as a listener."""
+    """Draws the table on a stream until `close`; epochs come in through `report`, in threads of the queries, and as a
+    listener."""
 
     def __init__(self, spec: PipelineSpec, stream: TextIO | None = None) -> None:
         self.counts = RowCounts()
@@ -100,7 +101,8 @@ class LiveTable(StreamingQueryListener):
 
     @contextmanager
     def shown(self, run: PipelineRun) -> Iterator[None]:
-        """Draw a pipeline that was started for as long as this lasts, and once behind that; what is printed meanwhile stands above."""
+        """Draw a pipeline that was started for as long as this lasts, and once behind that; what is printed meanwhile
+        stands above."""
         self._thread = threading.Thread(target=self._draw_often, args=(run,), daemon=True)
         self._thread.start()
         try:

@@ -91,7 +91,8 @@ def losses(changes: Sequence[NodeChange]) -> str:
 
 
 def confirm_losses(session: Session, plan: PipelinePlan, *, yes: bool) -> None:
-    """Ask whether rows may go that a changed pipeline can no longer use; StateError where nobody can be asked, or the answer is no."""
+    """Ask whether rows may go that a changed pipeline can no longer use; StateError where nobody can be asked, or the
+    answer is no."""
     from penstock.pipeline.changes import changes
 
     if yes or not plan.is_lasting:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 def restart_jobs(backend: Backend, jobs: Sequence[Job], timeout: float) -> list[Job]:
-    """Start jobs of one name again: one, or those of a pipeline, whose command starts them all; return those that were started."""
+    """Start jobs of one name again: one, or those of a pipeline, whose command starts them all; return those that
+    were started."""
     running = [job for job in jobs if not job.state.ended]
     if running or len(jobs) == 1:
         # A group of a pipeline that has come to its end does not keep the others from it.

@@ -1,8 +1,8 @@
 """One value as text: for a table, for CSV and for JSON, exactly and the same for every command.
 
 Integers and decimals keep every digit, timestamps are ISO 8601, NaN and the infinities are the strings that Spark's
-own JSON uses, binary is base64 (hexadecimal in tables), intervals are ISO 8601 durations, and a nested value or a VARIANT is JSON in
-all three.
+own JSON uses, binary is base64 (hexadecimal in tables), intervals are ISO 8601 durations, and a nested value or a
+VARIANT is JSON in all three.
 """
 
 from __future__ import annotations

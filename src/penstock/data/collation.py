@@ -1,7 +1,7 @@
 """Text that is compared by a collation: keys whose bytes are equal exactly when the collation says that the texts are.
 
-Known are the collations of Spark that need no rules of a language: UTF8_LCASE, which lowers every character by itself, and the ones with
-RTRIM, which leave blanks at the end out. Those of ICU (UNICODE, languages) are Spark's.
+Known are the collations of Spark that need no rules of a language: UTF8_LCASE, which lowers every character by
+itself, and the ones with RTRIM, which leave blanks at the end out. Those of ICU (UNICODE, languages) are Spark's.
 """
 
 from __future__ import annotations

@@ -13,15 +13,16 @@ then mixed column by column with the finaliser of splitmix64.
 row's key columns.
 
 - Bits 24 to 39, because they are in hashes and in the words of a run alike: the word of an indexed row keeps the high 40 bits of
-  its key's hash (`penstock.state.run`), and the low 24 bits of the word are those of the row. The top bits order the rows of a run
-  and choose the bucket of its offset table; were they to choose the shard as well, all rows of a shard would share a bucket.
-- At most 65,536 shards, one per value of the 16 bits. When their number is a power of two, every shard has equally many values. Otherwise
-  some shards have one value more than others: 1 of 655 for 100 shards, so that a shard is at most `1 / (65536 // shards)` larger than
-  another (below 1 % up to 655 shards).
-- Key columns have a canonical order, because (a, b) and (b, a) hash differently: ascending positions (`canonical_keys`). The two inputs
-  of an equi-join must agree, so there the pairs are in order of the left column, then of the right one (`canonical_pairs`). The
-  compiler arranges rows in this order and an exchange hashes them in it; an input of a join that goes to rows which are there already
-  takes their order (`penstock.plan.distribution`).
+  its key's hash (`penstock.state.run`), and the low 24 bits of the word are those of the row. The top bits order the
+  rows of a run and choose the bucket of its offset table; were they to choose the shard as well, all rows of a shard
+  would share a bucket.
+- At most 65,536 shards, one per value of the 16 bits. When their number is a power of two, every shard has equally
+  many values. Otherwise some shards have one value more than others: 1 of 655 for 100 shards, so that a shard is at
+  most `1 / (65536 // shards)` larger than another (below 1 % up to 655 shards).
+- Key columns have a canonical order, because (a, b) and (b, a) hash differently: ascending positions
+  (`canonical_keys`). The two inputs of an equi-join must agree, so there the pairs are in order of the left column,
+  then of the right one (`canonical_pairs`). The compiler arranges rows in this order and an exchange hashes them in
+  it; an input of a join that goes to rows which are there already takes their order (`penstock.plan.distribution`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """How arrays get their memory while the kernel works.
 
-NumPy asks for huge pages for every large array. State grows all the time and a bulk load makes many large arrays, so the operating system has to
-find and clear huge pages again and again: that took more time than the work itself, and stalled single ticks.
+NumPy asks for huge pages for every large array. State grows all the time and a bulk load makes many large arrays, so
+the operating system has to find and clear huge pages again and again: that took more time than the work itself, and
+stalled single ticks.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ from penstock.errors import DataError
 
 
 def conformed(batch: Any, schema: pa.Schema, *, where: str) -> pa.RecordBatch:
-    """Return a batch with the columns of a schema, in its order and types; `where` names who made it, for the error if it does not fit.
+    """Return a batch with the columns of a schema, in its order and types; `where` names who made it, for the error
+    if it does not fit.
 
     >>> conformed(pa.record_batch({"n": pa.array([1], pa.int32())}), pa.schema([("n", pa.int64())]), where="the plugin").schema.types
     [DataType(int64)]

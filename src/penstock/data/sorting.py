@@ -1,8 +1,9 @@
 """The order of 64-bit words, for a few of them or for many millions.
 
-Sorting numbers is several times as fast as arg-sorting them. So the high bits of each word and its position are packed into one number
-and those are sorted; the few words that the missing low bits leave in doubt are put right afterwards. Many words are first
-parted by their highest bits: positions within a part are short, more bits of the words fit beside them, and a part stays in the cache.
+Sorting numbers is several times as fast as arg-sorting them. So the high bits of each word and its position are
+packed into one number and those are sorted; the few words that the missing low bits leave in doubt are put right
+afterwards. Many words are first parted by their highest bits: positions within a part are short, more bits of the
+words fit beside them, and a part stays in the cache.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Columns between the types in which users hand in and get values, and those in which the kernel holds them.
 
-Most differ in their width alone, which Arrow casts. Those of which Arrow or Python has another idea than Spark are converted here, at
-any depth: intervals of years and months, VARIANT, TIME, text of a declared length, text that stands for an interval.
+Most differ in their width alone, which Arrow casts. Those of which Arrow or Python has another idea than Spark are
+converted here, at any depth: intervals of years and months, VARIANT, TIME, text of a declared length, text that
+stands for an interval.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def to_user(column: pa.Array, kind: str) -> pa.Array:
 
 
 def from_user(column: pa.Array, kind: str, *, name: str, where: str) -> pa.Array:
-    """Return a column of users as the kernel takes it for the Spark type `kind`, up to what Arrow can cast; DataError when it cannot be."""
+    """Return a column of users as the kernel takes it for the Spark type `kind`, up to what Arrow can cast; DataError
+    when it cannot be."""
     if not _has(kind, _is_special):
         return column
 

@@ -1,7 +1,8 @@
 """The changes of a view that a sink of it may lack, with the ticks that they belong to.
 
-A flow hands over every tick, and a sink takes changes when it can. What a sink has is known from its mark, so that the backlog of a flow that was opened
-again, from a checkpoint and the log behind it, begins no later than any mark that the sink may have.
+A flow hands over every tick, and a sink takes changes when it can. What a sink has is known from its mark, so that
+the backlog of a flow that was opened again, from a checkpoint and the log behind it, begins no later than any mark
+that the sink may have.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ FOLDER = "scratch"  # in a flow directory
 
 
 def memory_budget(memory: int | str | None, directory: Path | None) -> MemoryBudget | None:
-    """The budget that `memory=` asks for, with scratch files in the flow directory of this machine, or where temporary files are."""
+    """The budget that `memory=` asks for, with scratch files in the flow directory of this machine, or where
+    temporary files are."""
     if memory is None:
         return None
     folder = Path(tempfile.gettempdir()) if directory is None else directory / FOLDER

@@ -1,7 +1,7 @@
 """INSERT, DELETE and UPDATE of a source: Spark says which rows, and they are fed as one tick.
 
-The rows that DELETE and UPDATE change are found by their numbers in a snapshot, so that exactly the rows of the source are retracted,
-whatever their types.
+The rows that DELETE and UPDATE change are found by their numbers in a snapshot, so that exactly the rows of the
+source are retracted, whatever their types.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The changes of one view for its watches: handed over after each tick, and kept for a while for readers that come back.
 
-It exists from the first watch of the view on, until changes are gone that its last watch, which is closed, has not had: then nobody can go on
-from there, and of a view that nobody watches nothing is kept.
+It exists from the first watch of the view on, until changes are gone that its last watch, which is closed, has not
+had: then nobody can go on from there, and of a view that nobody watches nothing is kept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ MOST_BYTES = 64 * 2**20
 
 
 class Changelog:
-    """The last changes of a view since tick `begun`, within bounds of number and bytes, and the watches that get the next ones."""
+    """The last changes of a view since tick `begun`, within bounds of number and bytes, and the watches that get the
+    next ones."""
 
     def __init__(self, view: str, fields: Fields, begun: int) -> None:
         self._view = view

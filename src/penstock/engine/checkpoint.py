@@ -107,7 +107,8 @@ class FlowCheckpoints:
             raise StateError(
                 "there is no checkpoint here",
                 code="STATE_NO_CHECKPOINT",
-                hint="give the folder that flow.checkpoint(...) or flow.checkpoint_full(...) was given; a flow directory is opened by IncrementalFlow(path=...)",
+                hint="give the folder that flow.checkpoint(...) or flow.checkpoint_full(...) was given; a "
+                "flow directory is opened by IncrementalFlow(path=...)",
                 where=self._folder.location,
             )
         return saved

@@ -52,8 +52,8 @@ class FlowDirectory:
         read_only: bool = False,
         seal: Seal | None = None,
     ) -> None:
-        """Without `sync_ms` every event is synced at once. `release` lets others open the directory; `read_only` takes no events, and `seal` has
-        values that plans must not show in storage.
+        """Without `sync_ms` every event is synced at once. `release` lets others open the directory; `read_only`
+        takes no events, and `seal` has values that plans must not show in storage.
         """
         self.location = location
         self.checkpoints = checkpoints

@@ -1,4 +1,5 @@
-"""What happens to rows by their keys, in whole columns: the last row of each key on the way in, `i`, `u` and `d` on the way out."""
+"""What happens to rows by their keys, in whole columns: the last row of each key on the way in, `i`, `u` and `d` on
+the way out."""
 
 from __future__ import annotations
 

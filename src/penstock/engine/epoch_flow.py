@@ -1,8 +1,10 @@
-"""A durable flow as one step of a streaming query: each epoch is one tick over all sources, and its changes of the views can be had again.
+"""A durable flow as one step of a streaming query: each epoch is one tick over all sources, and its changes of the
+views can be had again.
 
-The log of the flow has the rows of an epoch and its number in one record. An epoch that comes again behind a crash is not stepped again: the flow is
-opened by its log, and what the last epoch changed is found on the way. Hence the record of an epoch must stay until the query says, by `finalize`, that
-the epoch does not come again: checkpoints, which let the log go, are taken nowhere else.
+The log of the flow has the rows of an epoch and its number in one record. An epoch that comes again behind a crash is
+not stepped again: the flow is opened by its log, and what the last epoch changed is found on the way. Hence the
+record of an epoch must stay until the query says, by `finalize`, that the epoch does not come again: checkpoints,
+which let the log go, are taken nowhere else.
 """
 
 from __future__ import annotations
@@ -60,8 +62,8 @@ class EpochFlow:
     ) -> None:
         """Open the flow, or make one; with shards, Spark's tasks hold its state, otherwise this process.
 
-        `secrets` are texts in the queries of views that storage must not show. When they are others than before, the views that had them
-        can only be dropped.
+        `secrets` are texts in the queries of views that storage must not show. When they are others than before, the
+        views that had them can only be dropped.
         """
         durability: Durability = check_durability(None, path)
         settings = session.settings
@@ -193,7 +195,8 @@ class EpochFlow:
     # Epochs
 
     def tick(self, epoch: int, batches: Mapping[str, DeltaBatch]) -> None:
-        """Step the flow once over the rows of an epoch, for all sources together; it lasts when this returns. On an error nothing has changed.
+        """Step the flow once over the rows of an epoch, for all sources together; it lasts when this returns. On an
+        error nothing has changed.
 
         By primary key the last row of a key counts. `last_changes` are then those of this epoch.
         """
@@ -208,7 +211,8 @@ class EpochFlow:
         self._last = self._tick(fed)
 
     def finalize(self) -> None:
-        """Take note that the last epoch does not come again: a checkpoint is taken when the log has grown enough, beside what follows."""
+        """Take note that the last epoch does not come again: a checkpoint is taken when the log has grown enough,
+        beside what follows."""
         self._last = None
         with self._runner.lock:
             self._runner.checkpoint_if_due()

@@ -16,8 +16,9 @@ MOST_QUERIES = 1_000
 def attach_query(entry: SourceEntry, query: str, epochs: int, begun: int | None = None) -> None:
     """Let a query that has done so many epochs, and begun so many, feed a source.
 
-    StateError when another query feeds the source, when the flow has not seen all epochs that are done, as its views would lack rows, or when it has seen
-    more than have begun: those would come again under the same numbers with other rows.
+    StateError when another query feeds the source, when the flow has not seen all epochs that are done, as its views
+    would lack rows, or when it has seen more than have begun: those would come again under the same numbers with
+    other rows.
     """
     refuse_table(entry)
     if entry.query is not None and entry.query != query:
@@ -34,14 +35,17 @@ def attach_query(entry: SourceEntry, query: str, epochs: int, begun: int | None 
             f"{seen} of them: its views would lack the others",
             code="STREAM_FLOW_BEHIND",
             where=f"source {entry.name} of a flow",
-            hint="begin again with a new flow and another checkpoint.location; a flow with a path keeps what it has seen, one in memory ends with its process",
+            hint="begin again with a new flow and another checkpoint.location; a flow with a path "
+            "keeps what it has seen, one in memory ends with its process",
         )
     if begun is not None and seen > begun:
         raise StateError(
-            f"the flow has seen {seen} epochs of the query, and its checkpoint has begun {begun}: the others would come again with other rows, and be left out",
+            f"the flow has seen {seen} epochs of the query, and its checkpoint has begun {begun}: "
+            "the others would come again with other rows, and be left out",
             code="STREAM_FLOW_AHEAD",
             where=f"source {entry.name} of a flow",
-            hint="the checkpoint is older than the flow: put back the one that belongs to it, or begin again with a new flow and another checkpoint.location",
+            hint="the checkpoint is older than the flow: put back the one that belongs to it, or begin "
+            "again with a new flow and another checkpoint.location",
         )
     feeders.pop(query, None)
     feeders[query] = seen

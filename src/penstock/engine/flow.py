@@ -74,12 +74,13 @@ class IncrementalFlow(ReadableFlow):
     ) -> None:
         """Make a flow, or open the one in the flow directory `path`, with all rows that its ticks have returned for.
 
-        `durability="memory"`, the default without a path, lasts as long as the process; `"local"`, the default with one, as long as the
-        disk of this machine; `"shared"`, the default with an object store, as long as that store and the state backend, which
-        says who owns the flow. `shared_disk` says that a path is a disk of all nodes. `sync="tick"` syncs every tick before it returns; a number of milliseconds lets a crash of the machine
-        lose the ticks of so much time, and a crash of the process none. A checkpoint is taken whenever the log has grown
-        by `checkpoint_every` bytes. State beyond `memory` bytes (or "2 GB") lies in scratch files, in a directory of this machine or where
-        temporary files are.
+        `durability="memory"`, the default without a path, lasts as long as the process; `"local"`, the default with
+        one, as long as the disk of this machine; `"shared"`, the default with an object store, as long as that store
+        and the state backend, which says who owns the flow. `shared_disk` says that a path is a disk of all nodes.
+        `sync="tick"` syncs every tick before it returns; a number of milliseconds lets a crash of the machine lose
+        the ticks of so much time, and a crash of the process none. A checkpoint is taken whenever the log has grown
+        by `checkpoint_every` bytes. State beyond `memory` bytes (or "2 GB") lies in scratch files, in a directory of
+        this machine or where temporary files are.
         """
         durability = check_durability(durability, path)
         settings = settings_of(session)
@@ -165,23 +166,26 @@ class IncrementalFlow(ReadableFlow):
         return flow
 
     def checkpoint(self, path: str | os.PathLike[str], *, keep: int = 3) -> int:
-        """Write the flow to a folder, or to a prefix of an object store, and return the number of the checkpoint; ticks of other threads go on meanwhile.
+        """Write the flow to a folder, or to a prefix of an object store, and return the number of the checkpoint;
+        ticks of other threads go on meanwhile.
 
-        What the last checkpoint of this flow has there, and what has not changed since, is not written again. The newest `keep` checkpoints
-        of the folder stay.
+        What the last checkpoint of this flow has there, and what has not changed since, is not written again. The
+        newest `keep` checkpoints of the folder stay.
         """
         return self._storage.checkpoint(path, keep=keep)
 
     def checkpoint_full(self, path: str | os.PathLike[str]) -> None:
-        """Write the whole flow as Parquet and JSON, which later versions and other tools read, instead of the full checkpoint that is there.
+        """Write the whole flow as Parquet and JSON, which later versions and other tools read, instead of the full
+        checkpoint that is there.
 
-        It has the rows of sources; `restore` and `load` fill the views from them. So a source with `retain="open"` is refused. Ticks of other
-        threads go on meanwhile.
+        It has the rows of sources; `restore` and `load` fill the views from them. So a source with `retain="open"` is
+        refused. Ticks of other threads go on meanwhile.
         """
         self._storage.checkpoint_full(path)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """Be the flow of the newest checkpoint, or of the full one, in a folder or at a prefix of an object store, instead of what is here.
+        """Be the flow of the newest checkpoint, or of the full one, in a folder or at a prefix of an object store,
+        instead of what is here.
 
         Rows that wait for a step are forgotten and watches are closed. On an error nothing has changed.
         """
@@ -196,7 +200,8 @@ class IncrementalFlow(ReadableFlow):
         clock: Callable[[], int] | None = None,
         memory: int | str | None = None,
     ) -> Self:
-        """Return the flow of the newest checkpoint, or of the full one, in a folder or at a prefix of an object store; views that the kernel computes start no JVM."""
+        """Return the flow of the newest checkpoint, or of the full one, in a folder or at a prefix of an object
+        store; views that the kernel computes start no JVM."""
         flow = cls(session, clock=clock, memory=memory)
         flow.restore(path)
         return flow
@@ -217,16 +222,17 @@ class IncrementalFlow(ReadableFlow):
     ) -> None:
         """Declare a source of rows.
 
-        `table="lake.shop.orders"` makes it the rows of an Iceberg or Delta table instead, with the columns of that table: they are read
-        now, and `refresh()` reads what changed since. Of the options it takes only `retain`; with `retain="used"` rows are first read by `refresh()`.
+        `table="lake.shop.orders"` makes it the rows of an Iceberg or Delta table instead, with the columns of that
+        table: they are read now, and `refresh()` reads what changed since. Of the options it takes only `retain`;
+        with `retain="used"` rows are first read by `refresh()`.
 
         With a primary key, a row replaces the one with its key, and a retraction needs only the key. `dedup` drops
         a batch whose content was accepted before. `retain="used"` keeps only the columns that views use, and tells rows
-        apart by a 128-bit hash: register the views before the first rows; the source itself can then not be read. `retain="open"` does the same
-        and, with a lateness, lets rows go that lie behind the watermark.
-        `on_missing_delete="quarantine"` quarantines retractions of rows that are not there instead of rejecting the tick, and `"ignore"` forgets them.
-        `lateness={"column": "ts", "delay": "10 minutes"}` quarantines rows whose event time lies further behind the latest
-        one that was accepted in an earlier tick.
+        apart by a 128-bit hash: register the views before the first rows; the source itself can then not be read.
+        `retain="open"` does the same and, with a lateness, lets rows go that lie behind the watermark.
+        `on_missing_delete="quarantine"` quarantines retractions of rows that are not there instead of rejecting the
+        tick, and `"ignore"` forgets them. `lateness={"column": "ts", "delay": "10 minutes"}` quarantines rows whose
+        event time lies further behind the latest one that was accepted in an earlier tick.
         """
         options = {
             "primary_key": primary_key,
@@ -336,10 +342,11 @@ class IncrementalFlow(ReadableFlow):
     ) -> None:
         """Let a sink follow a view: it has all rows of the view when this returns, and gets the change of every later tick.
 
-        `kind` is postgres, iceberg, kafka, parquet, clickhouse or vector, and `options` are those of the sink. `key` are the columns that tell the rows
-        of the view apart: -old +new of one key is an update. Ticks do not wait for a sink; `flush_sinks` and `close` do.
-        A place that has rows of others is refused, unless `overwrite` lets the view replace them. `name`, `<view>_<kind>` without it, is
-        what `drop_sink` takes. A sink that is there already goes on: a flow that was opened again is given those with passwords anew.
+        `kind` is postgres, iceberg, kafka, parquet, clickhouse or vector, and `options` are those of the sink. `key`
+        are the columns that tell the rows of the view apart: -old +new of one key is an update. Ticks do not wait for
+        a sink; `flush_sinks` and `close` do. A place that has rows of others is refused, unless `overwrite` lets the
+        view replace them. `name`, `<view>_<kind>` without it, is what `drop_sink` takes. A sink that is there already
+        goes on: a flow that was opened again is given those with passwords anew.
 
         >>> flow.sink("totals", "postgres", url="postgresql://me:secret@db/shop", table="totals", key=["customer"])  # doctest: +SKIP
         """
@@ -371,7 +378,8 @@ class IncrementalFlow(ReadableFlow):
     def attach_query(self, source: str, query: str, *, epochs: int, begun: int | None = None) -> None:
         """Let a streaming query that has done so many epochs, and begun so many, feed a source; for sinks of streams.
 
-        Refused while another query feeds the source, when the flow has not seen all epochs that are done, or has seen some that are not begun.
+        Refused while another query feeds the source, when the flow has not seen all epochs that are done, or has seen
+        some that are not begun.
         """
         self._input.attach_query(source, query, epochs=epochs, begun=begun)
 

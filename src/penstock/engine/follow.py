@@ -1,11 +1,12 @@
 """A sink that follows a view: a thread hands over the changes of ticks that are final, in their order, while ticks go on.
 
 1. Open the sink and read its mark.
-2. Where the flow still has what the sink lacks, go on behind the mark; otherwise bring the sink in line with all rows of the view.
+2. Where the flow still has what the sink lacks, go on behind the mark; otherwise bring the sink in line with all rows
+  of the view.
 3. Hand over what waits, as soon as the log of the flow has it on the disk, in one transaction with the mark.
 
-An error that goes away by itself starts again at 1: only the mark says what was stored. Any other error ends the sink; ticks go on, and
-`flow.sink(...)` starts it again.
+An error that goes away by itself starts again at 1: only the mark says what was stored. Any other error ends the
+sink; ticks go on, and `flow.sink(...)` starts it again.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class Follower:
         sync: Callable[[], None],
         rows_of_keys: Callable[[Delta], pa.Table],
     ) -> None:
-        """`sync` returns when the log has all ticks; `rows_of_keys` gives the rows that the view has now with the keys of others."""
+        """`sync` returns when the log has all ticks; `rows_of_keys` gives the rows that the view has now with the
+        keys of others."""
         self.spec = state.spec
         self.sink = sink
         self.status = QueryStatus()
@@ -94,7 +96,8 @@ class Follower:
             raise self.error
         if self._backlog.lag:
             raise ConnectorError(
-                f"sink '{self.spec.name}' lacks the last {self._backlog.lag} ticks of view '{self.spec.view}': {self.status.message}",
+                f"sink '{self.spec.name}' lacks the last {self._backlog.lag} ticks of view "
+                f"'{self.spec.view}': {self.status.message}",
                 code="FLOW_SINK_BEHIND",
                 where=self.sink.describe(),
                 hint='a flow with a path hands them over when it is opened again; wait longer with retry_for="1 hour"',

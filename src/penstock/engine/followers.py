@@ -68,7 +68,8 @@ def add_sink(graph: Graph, spec: SinkSpec) -> SinkState:
 
 
 def _note_sources(graph: Graph, sink: SinkState) -> bool:
-    """Remember what the view of a sink stands for now; False when that is what it was before. One that is suspended stands for what it stood for."""
+    """Remember what the view of a sink stands for now; False when that is what it was before. One that is suspended
+    stands for what it stood for."""
     view = sink.spec.view
     if view in graph.state.suspended:
         return False
@@ -81,7 +82,8 @@ def refuse_followed(graph: Graph, view: str | None = None) -> None:
     if names:
         listed = ", ".join(f"'{name}'" for name in names)
         raise StateError(
-            f"{'the flow has' if view is None else f'view {view!r} is followed by'} the sink{'s' if len(names) > 1 else ''} {listed}",
+            f"{'the flow has' if view is None else f'view {view!r} is followed by'} the "
+            f"sink{'s' if len(names) > 1 else ''} {listed}",
             code="FLOW_IN_USE",
             hint="drop what follows it first: " + "; ".join(f"flow.drop_sink({name!r})" for name in names),
         )
@@ -119,7 +121,8 @@ class Followers:
     def adopt(
         self, view: str, kind: str, *, name: str, options: Mapping[str, Any], take: Callable[[str, int], None]
     ) -> None:
-        """Let a sink follow a view whose rows of now its place has already; `take` is given the id of the sink and the tick, and marks the place."""
+        """Let a sink follow a view whose rows of now its place has already; `take` is given the id of the sink and
+        the tick, and marks the place."""
         spec, sink = self._declared(view, kind, key=None, name=name, overwrite=False, options=options)
         with self._flow.lock:
             graph = self._flow.graph()

@@ -1,8 +1,9 @@
 """Full checkpoints of a flow: what other versions of penstock can read, and what a flow with another number of shards is made of.
 
-The manifest has the sources as they were declared, the views with their SQL and their plans, and what the flow remembers; Parquet files have the rows of sources and
-static tables, the last rows of suspended views, quarantined rows, and the digests of batches that were seen. All other states are made again from the
-rows of sources. A plan that this version cannot read is made again from the SQL.
+The manifest has the sources as they were declared, the views with their SQL and their plans, and what the flow
+remembers; Parquet files have the rows of sources and static tables, the last rows of suspended views, quarantined
+rows, and the digests of batches that were seen. All other states are made again from the rows of sources. A plan that
+this version cannot read is made again from the SQL.
 """
 
 from __future__ import annotations

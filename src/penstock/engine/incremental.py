@@ -33,8 +33,8 @@ def to_incremental(
     """Return a DataFrame whose result follows changes of the rows that it is made of.
 
     The rows that its leaf has now are the first content. With several leaves `source` says which one changes, by the name of
-    the table or alias, or as a DataFrame from which `df` was built; the others stay as they are. With a primary key a row replaces the
-    one with its key, and a delete needs only the key.
+    the table or alias, or as a DataFrame from which `df` was built; the others stay as they are. With a primary key a
+    row replaces the one with its key, and a delete needs only the key.
 
     >>> inc = ps.to_incremental(orders.groupBy("customer").sum("amount"))      # doctest: +SKIP
     >>> inc.insert([{"id": 3, "customer": 7, "amount": 5}]).rows_out           # doctest: +SKIP

@@ -1,8 +1,10 @@
-"""Views whose rows are an Iceberg table of a catalog: `CREATE INCREMENTAL VIEW lake.shop.totals AS SELECT ... FROM lake.shop.orders`.
+"""Views whose rows are an Iceberg table of a catalog: `CREATE INCREMENTAL VIEW lake.shop.totals AS SELECT ... FROM
+lake.shop.orders`.
 
-The tables of the query are sources under their own names, the view is one of the flow, and its sink is the table. A snapshot of the table says
-the snapshots of the sources that it stands for. A session that does not know the view makes it again at exactly those, from the query
-in the properties of the table, and goes on from there; a flow directory keeps all that between sessions.
+The tables of the query are sources under their own names, the view is one of the flow, and its sink is the table. A
+snapshot of the table says the snapshots of the sources that it stands for. A session that does not know the view
+makes it again at exactly those, from the query in the properties of the table, and goes on from there; a flow
+directory keeps all that between sessions.
 """
 
 from __future__ import annotations

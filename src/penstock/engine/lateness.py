@@ -68,7 +68,8 @@ def declare_lateness(option: Any, fields: Sequence[Field], *, where: str) -> Lat
 
 
 def sort_out(lateness: Lateness, accepted_time: int | None, latest: int | None, delta: Delta) -> Sorted:
-    """Divide a change: late is what lies further behind `accepted_time`, the latest one of before, than the delay; `latest` is the latest one so far.
+    """Divide a change: late is what lies further behind `accepted_time`, the latest one of before, than the delay;
+    `latest` is the latest one so far.
 
     A row without an event time is never late. Retractions are judged like inserts, and do not move the latest event time.
     """

@@ -28,8 +28,8 @@ class PartitionedIncrementalFlow(IncrementalFlow):
     >>> flow = PartitionedIncrementalFlow(session, shards=8)                   # doctest: +SKIP
     >>> flow.register_source("orders", "customer BIGINT, amount DECIMAL(10,2)")
 
-    Every shard has the rows whose keys it has by their hash, in the memory of a Python worker; rows that an operator must see together travel between
-    shards inside the job. On a cluster the flow needs `durability="shared"`.
+    Every shard has the rows whose keys it has by their hash, in the memory of a Python worker; rows that an operator
+    must see together travel between shards inside the job. On a cluster the flow needs `durability="shared"`.
     """
 
     def __init__(
@@ -46,10 +46,12 @@ class PartitionedIncrementalFlow(IncrementalFlow):
         shared_disk: bool = False,
         memory: int | str | None = None,
     ) -> None:
-        """Make a flow of so many shards, without a number as many as this machine has cores, or open the one in the flow directory `path`.
+        """Make a flow of so many shards, without a number as many as this machine has cores, or open the one in the
+        flow directory `path`.
 
-        A flow that was saved on another number of shards, or without, is brought onto this one. The other arguments are those of `IncrementalFlow`;
-        of the bytes of `memory` every shard has an equal part, with scratch files where the temporary files of its worker are.
+        A flow that was saved on another number of shards, or without, is brought onto this one. The other arguments
+        are those of `IncrementalFlow`; of the bytes of `memory` every shard has an equal part, with scratch files
+        where the temporary files of its worker are.
         """
         self.shards = _checked(shards)
         self._memory_of_shards = memory
@@ -83,7 +85,8 @@ class PartitionedIncrementalFlow(IncrementalFlow):
         memory: int | str | None = None,
         shards: int | None = None,
     ) -> Self:
-        """Return the flow of the newest checkpoint, or of the full one, in a folder or at a prefix of an object store, on so many shards."""
+        """Return the flow of the newest checkpoint, or of the full one, in a folder or at a prefix of an object
+        store, on so many shards."""
         flow = cls(session, shards=shards, clock=clock, memory=memory)
         try:
             flow.restore(path)
@@ -129,7 +132,8 @@ def shard_kernels(
     durability: Durability,
     memory: int | str | None = None,
 ) -> Callable[[], Kernel]:
-    """Return what makes kernels in so many shards; ConfigError when a flow of this durability cannot have them where Spark runs."""
+    """Return what makes kernels in so many shards; ConfigError when a flow of this durability cannot have them where
+    Spark runs."""
     count = _checked(shards)
     size = None if memory is None else byte_size(memory, what="memory")
     master = _master(settings)
@@ -160,5 +164,6 @@ def _require_shared(durability: Durability, master: str) -> None:
         raise ConfigError(
             f"Spark runs on {master}, and a flow with durability '{durability}' is on this machine alone",
             code="FLOW_DURABILITY",
-            hint='take storage that all nodes reach: PartitionedIncrementalFlow(session, path="s3://bucket/flows/orders", durability="shared")',
+            hint="take storage that all nodes reach: PartitionedIncrementalFlow(session, "
+            'path="s3://bucket/flows/orders", durability="shared")',
         )

@@ -1,4 +1,5 @@
-"""`ReadableFlow`: what can be asked of a flow, whether it takes ticks or not: its rows and their changes, its plans and its numbers."""
+"""`ReadableFlow`: what can be asked of a flow, whether it takes ticks or not: its rows and their changes, its plans
+and its numbers."""
 
 from __future__ import annotations
 
@@ -113,7 +114,8 @@ class ReadableFlow:
             )
 
     def ticks(self) -> range:
-        """Return the ticks that `at_tick=n` of `snapshot`, `lookup` and `why` takes: those behind the oldest checkpoint of a flow with a path."""
+        """Return the ticks that `at_tick=n` of `snapshot`, `lookup` and `why` takes: those behind the oldest
+        checkpoint of a flow with a path."""
         first = None if self._past is None else self._past.first()
         with self._lock:
             last = self._graph.state.ticks
@@ -138,15 +140,18 @@ class ReadableFlow:
         """Return the rows of a view or source with the given values, through an index.
 
         The index is made by the first look-up of its columns. A source or view keeps those of the 8 sets of columns that
-        were looked up last, in the last 10,000 ticks. `at_tick` gives the rows that it had when this tick was the last one, as in `snapshot`.
+        were looked up last, in the last 10,000 ticks. `at_tick` gives the rows that it had when this tick was the
+        last one, as in `snapshot`.
         """
         return self._read_at(at_tick, partial(read.lookup, name=name, key=key))
 
     def why(self, view: str, row: Mapping[str, Any], *, at_tick: int | None = None) -> Provenance:
         """Return the source rows behind the one row of a view that has these values; ticks wait meanwhile.
 
-        `at_tick` asks for a row that the view had when this tick was the last one, as in `snapshot`. `row` has some or all columns. Joins, filters and projections give exactly the rows that were needed, aggregates those of the
-        group, windows those of the partition. Printed, the result lists them, and the relations that were read without an index.
+        `at_tick` asks for a row that the view had when this tick was the last one, as in `snapshot`. `row` has some
+        or all columns. Joins, filters and projections give exactly the rows that were needed, aggregates those of the
+        group, windows those of the partition. Printed, the result lists them, and the relations that were read
+        without an index.
 
         >>> print(flow.why("totals", {"customer": 7}))                        # doctest: +SKIP
         """
@@ -155,8 +160,8 @@ class ReadableFlow:
     def watch_output(self, view: str, *, snapshot: bool = False, from_tick: int | None = None) -> Watch:
         """Return the changes of a view from now on; `snapshot` gives its rows first, `from_tick` the changes since then.
 
-        The last changes are kept for readers that come back, at most 256, and at most 64 MiB of them: from the first watch of a view on,
-        and behind its last one until the first change is gone that it has not had.
+        The last changes are kept for readers that come back, at most 256, and at most 64 MiB of them: from the first
+        watch of a view on, and behind its last one until the first change is gone that it has not had.
         """
         with self._lock:
             entry = self._graph.find_view(view)
@@ -202,7 +207,8 @@ class ReadableFlow:
     # Ending
 
     def close(self) -> None:
-        """End `run()`, the sinks when they have all ticks, the watches, and the session if the flow started it; also the end of `with`.
+        """End `run()`, the sinks when they have all ticks, the watches, and the session if the flow started it; also
+        the end of `with`.
 
         Raises why a sink does not have them, behind everything else.
         """

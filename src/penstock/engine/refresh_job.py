@@ -1,4 +1,5 @@
-"""REFRESH INCREMENTAL VIEW name EVERY '1 minute': a thread of the session, and a job that other processes see, stop and restart."""
+"""REFRESH INCREMENTAL VIEW name EVERY '1 minute': a thread of the session, and a job that other processes see, stop
+and restart."""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 
 class Registrar:
-    """Sources and views of one flow come and go under `lock`, which is taken before that of ticks and reads; those go on while Spark plans."""
+    """Sources and views of one flow come and go under `lock`, which is taken before that of ticks and reads; those go
+    on while Spark plans."""
 
     def __init__(self, runner: Runner, lock: RLock, session: Callable[[], Session]) -> None:
         self._runner = runner

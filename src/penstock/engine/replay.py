@@ -60,7 +60,8 @@ def opened(
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The flow of a directory. `last` is what the last epoch of a streaming query has changed; None when it is behind a checkpoint, or nobody asked."""
+    """The flow of a directory. `last` is what the last epoch of a streaming query has changed; None when it is behind
+    a checkpoint, or nobody asked."""
 
     graph: Graph
     name: str | None
@@ -215,7 +216,8 @@ def rebuilt(
     budget: MemoryBudget | None = None,
     make_kernel: MakeKernel | None = None,
 ) -> tuple[Graph, str | None]:
-    """The graph of a checkpoint, with its rows, and the name of the flow; without `make_kernel` in this process, in shards if it was."""
+    """The graph of a checkpoint, with its rows, and the name of the flow; without `make_kernel` in this process, in
+    shards if it was."""
     flow = definition.loads(saved.flow["definition"])
     kernel = _kernel_of(saved, budget) if make_kernel is None else make_kernel()
     graph = Graph(kernel, state=FlowState.from_dict(saved.flow["state"]), budget=budget)

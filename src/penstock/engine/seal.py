@@ -1,6 +1,7 @@
 """Values that a saved plan must not show: in storage a placeholder stands for each, which only who knows the value can take back.
 
-A placeholder is a slow hash of its value, so nobody reads the value from it, and a value that has changed is not taken for the one of before.
+A placeholder is a slow hash of its value, so nobody reads the value from it, and a value that has changed is not
+taken for the one of before.
 """
 
 from __future__ import annotations
@@ -105,9 +106,11 @@ class Seal:
 def missing() -> StateError:
     """The error for a plan with a value that nobody knows any more."""
     return StateError(
-        "the state of the views was made with the value of a variable that is not known here, and its last epochs can only be made with it",
+        "the state of the views was made with the value of a variable that is not known here, "
+        "and its last epochs can only be made with it",
         code="VIEW_VARIABLE",
-        hint="start it once with the value of before and stop it, so that its state stands for itself; or begin again with `penstock state reset`. "
+        hint="start it once with the value of before and stop it, so that its state stands for "
+        "itself; or begin again with `penstock state reset`. "
         "What is not secret need not be a variable",
     )
 

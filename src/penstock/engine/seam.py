@@ -16,7 +16,8 @@ C = TypeVar("C", bound=type)
 
 
 def translated(cls: C) -> C:
-    """Let the public methods of a class raise what nobody expected as `errors.unexpected` says it, with the exception as its cause.
+    """Let the public methods of a class raise what nobody expected as `errors.unexpected` says it, with the exception
+    as its cause.
 
     A call that does not fit the signature stays Python's own TypeError: it has not come in yet.
     """

@@ -84,7 +84,8 @@ class Session:
     ) -> Self:
         """Start Spark in this process, on all its cores unless `master` says otherwise.
 
-        `flow` is the flow directory of `session.flow`: what SQL makes in it is there in the next session. State of it beyond `flow_memory` bytes (or "2 GB") lies in scratch files.
+        `flow` is the flow directory of `session.flow`: what SQL makes in it is there in the next session. State of it
+        beyond `flow_memory` bytes (or "2 GB") lies in scratch files.
         """
         settings = config.load().with_arguments(
             conf=conf,

@@ -217,8 +217,8 @@ class SessionFlow(IncrementalFlow):
             self._show()
 
     def refresh_view(self, name: str) -> StepSummary | None:
-        """Bring a view up to date: read what changed in the tables of the sources below it, in one tick with what was fed, load the
-        static tables again, and resume the view if it is suspended.
+        """Bring a view up to date: read what changed in the tables of the sources below it, in one tick with what was
+        fed, load the static tables again, and resume the view if it is suspended.
 
         Nothing is left to do for any other view: ticks bring them up to date.
         """

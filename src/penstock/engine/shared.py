@@ -1,13 +1,15 @@
 """A flow on storage that all nodes reach: who owns it, and what of it counts, are in the state backend.
 
-The head of a flow is one value of the backend: up to which record the log counts, whose records count from which number on, and the manifests of its checkpoints. It is
-changed by compare-and-swap in a transaction that is fenced by the owner's lease. So an owner whose lease was taken over cannot publish anything: what it has put into the storage is
+The head of a flow is one value of the backend: up to which record the log counts, whose records count from which
+number on, and the manifests of its checkpoints. It is changed by compare-and-swap in a transaction that is fenced by
+the owner's lease. So an owner whose lease was taken over cannot publish anything: what it has put into the storage is
 never read.
 
 1. A tick is stepped, and its record is put into the storage under the owner's own name.
 2. The head counts it: swap, fenced. The tick is final.
 
-When the backend does not answer, 2 waits and tries again; the answer to a swap that went through may be lost, so the head is read again before the swap is repeated.
+When the backend does not answer, 2 waits and tries again; the answer to a swap that went through may be lost, so the
+head is read again before the swap is repeated.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ class Head:
 
 
 class SharedOwner:
-    """The right of this process to change a flow, and the head of the flow; a log and a folder of checkpoints publish through it."""
+    """The right of this process to change a flow, and the head of the flow; a log and a folder of checkpoints publish
+    through it."""
 
     def __init__(
         self,
@@ -154,7 +157,8 @@ class SharedOwner:
             raise StateError(
                 f"there is a flow at {location}, and the state backend knows no flow '{self._name}' there",
                 code="FLOW_STATE_MISSING",
-                hint="set PENSTOCK_STATE, and name=, to those that it was written with; or load a checkpoint from its folder checkpoints/ into another flow",
+                hint="set PENSTOCK_STATE, and name=, to those that it was written with; or load a "
+                "checkpoint from its folder checkpoints/ into another flow",
                 where=self._backend.location,
             )
         before = Head(location) if saved is None else Head.from_json(saved)
@@ -239,7 +243,8 @@ class SharedOwner:
                     raise StateError(
                         f"the state backend does not answer: {error.message}",
                         code="FLOW_BACKEND",
-                        hint="nothing has changed here; feed it again when the backend is back, with an ordinal, because a tick whose answer was lost may count",
+                        hint="nothing has changed here; feed it again when the backend is back, with an ordinal, "
+                        "because a tick whose answer was lost may count",
                         where=self._backend.location,
                     ) from error
             except StateError as error:

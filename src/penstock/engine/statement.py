@@ -135,7 +135,8 @@ def _refresh_sources(flow: SessionFlow, statement: RefreshSources, text: str) ->
                 raise SqlError(
                     f"source '{source.name}' has no table to read",
                     code="SQL_WRONG_KIND",
-                    hint=f"INSERT INTO {source.name} feeds it; CREATE SOURCE name FROM TABLE ... makes one that is read from a table",
+                    hint=f"INSERT INTO {source.name} feeds it; CREATE SOURCE name FROM TABLE ... makes one that "
+                    "is read from a table",
                 )
     with _at(statement.names[0], text):
         flow.last_step = flow.refresh(*(name.text for name in statement.names))

@@ -1,7 +1,8 @@
 """Replay of ticks that nobody looked between: a stretch of them is one step over their changes together.
 
-The rows of a view follow from those of its sources, so that a flow which has taken the changes of many ticks at once answers as one that has
-taken them one by one; it costs one step instead of many. Ticks are stepped one by one where the ticks between can be distinguished afterwards:
+The rows of a view follow from those of its sources, so that a flow which has taken the changes of many ticks at once
+answers as one that has taken them one by one; it costs one step instead of many. Ticks are stepped one by one where
+the ticks between can be distinguished afterwards:
 
 - a view reads the time of the tick, or may fail in one and be suspended,
 - a source has a lateness, drops batches that came before, or quarantines retractions that find nothing,

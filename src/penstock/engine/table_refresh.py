@@ -1,4 +1,5 @@
-"""What brings tables of Spark into a flow: sources that have the rows of a table, and static tables, each brought up to date in a tick."""
+"""What brings tables of Spark into a flow: sources that have the rows of a table, and static tables, each brought up
+to date in a tick."""
 
 from __future__ import annotations
 

@@ -80,7 +80,8 @@ def changes(
 ) -> list[FedBatch]:
     """What brings sources up to date with their tables, or to the versions `at` of some; nothing for those that are.
 
-    `rows_of` gives the rows that a source has: they are compared with those of a table whose history does not reach back far enough.
+    `rows_of` gives the rows that a source has: they are compared with those of a table whose history does not reach
+    back far enough.
     """
     fed = [_change(session, source, rows_of, (at or {}).get(source.table.name)) for source in sources]
     return [batch for batch in fed if batch is not None]

@@ -7,7 +7,8 @@
 5. Commit the kernel.
 6. Remember.
 
-All that may fail is before 5: an error in 1 to 4 leaves everything as it was. 5 and 6 may be interrupted anywhere and are then done again.
+All that may fail is before 5: an error in 1 to 4 leaves everything as it was. 5 and 6 may be interrupted anywhere and
+are then done again.
 """
 
 from __future__ import annotations
@@ -100,7 +101,8 @@ class Journal(Protocol):
         """Write an event; when it raises, the event is not written."""
 
     def sync(self) -> None:
-        """Return when the events that were written last, whatever happens to this machine or process as far as the journal promises."""
+        """Return when the events that were written last, whatever happens to this machine or process as far as the
+        journal promises."""
 
 
 class NoJournal:
@@ -222,7 +224,8 @@ def _retracts(batch: FedBatch) -> bool:
 def _without_late(
     graph: Graph, batches: Sequence[FedBatch]
 ) -> tuple[list[FedBatch], list[tuple[str, Sorted]]]:
-    """The batches without rows that come too late, and by source what was late; the latest event time counts from the next tick on."""
+    """The batches without rows that come too late, and by source what was late; the latest event time counts from the
+    next tick on."""
     on_time: list[FedBatch] = []
     late: list[tuple[str, Sorted]] = []
     latest: dict[str, int | None] = {}

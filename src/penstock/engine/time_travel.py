@@ -1,7 +1,8 @@
-"""The flow of a directory as it was at earlier ticks: a checkpoint at or before the tick, and the events behind it up to the next tick.
+"""The flow of a directory as it was at earlier ticks: a checkpoint at or before the tick, and the events behind it up
+to the next tick.
 
-What was registered or dropped behind a tick and before the next one counts as a part of it. The flow of the past is another graph, so that ticks and
-reads of the live one go on; the files that are read are pinned meanwhile.
+What was registered or dropped behind a tick and before the next one counts as a part of it. The flow of the past is
+another graph, so that ticks and reads of the live one go on; the files that are read are pinned meanwhile.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class _Rebuilt:
 
 
 class Past:
-    """The earlier ticks of a durable flow. The last one that was asked for is kept, so that going on from there costs the ticks between."""
+    """The earlier ticks of a durable flow. The last one that was asked for is kept, so that going on from there costs
+    the ticks between."""
 
     def __init__(self, directory: FlowDirectory, session: OpenSession) -> None:
         self._directory = directory

@@ -47,9 +47,10 @@ class VectorViewSpec:
     """What a vector view shows: the `k` rows of `source` whose `embedding` is nearest to `query`.
 
     `source` is a source or a view, `id` its column that names a row and decides between rows of equal scores, `embedding` one of
-    type ARRAY<FLOAT> or ARRAY<DOUBLE>. `query` is a vector, a list of vectors, or a dictionary of vectors by label. `metric` is cosine or dot, which give a
-    `score` (the highest is nearest), or l2, which gives a `distance` (the lowest is nearest). `payload` are columns to show beside them, as a
-    list or as {name in the view: column}; `filter` is a condition in SQL over the columns of the source. The only `index` is exact.
+    type ARRAY<FLOAT> or ARRAY<DOUBLE>. `query` is a vector, a list of vectors, or a dictionary of vectors by label.
+    `metric` is cosine or dot, which give a `score` (the highest is nearest), or l2, which gives a `distance` (the
+    lowest is nearest). `payload` are columns to show beside them, as a list or as {name in the view: column};
+    `filter` is a condition in SQL over the columns of the source. The only `index` is exact.
 
     >>> spec = VectorViewSpec(source="docs", id="doc_id", embedding="vec", query=[0.1, 0.9], k=10, payload=["title"])
     >>> spec.metric
@@ -172,7 +173,8 @@ def _element(embedding: plan.Field, where: str) -> str:
             f"column '{embedding.name}' is {embedding.type}; a vector is ARRAY<FLOAT> or ARRAY<DOUBLE>",
             code="FLOW_SCHEMA",
             where=where,
-            hint=f"cast it in a view, as in SELECT *, CAST({embedding.name} AS ARRAY<FLOAT>) AS vector, and name that as the source",
+            hint=f"cast it in a view, as in SELECT *, CAST({embedding.name} AS ARRAY<FLOAT>) AS vector, "
+            "and name that as the source",
         )
     return parsed.inner[0]
 
@@ -254,7 +256,8 @@ def _refuse_twice(names: Sequence[str], where: str) -> None:
 
 
 def _refuse_spark(base: plan.View, where: str) -> None:
-    """ConfigError when a filter needs Spark in ticks, or rows of other tables: a vector view has no text to ask for them again."""
+    """ConfigError when a filter needs Spark in ticks, or rows of other tables: a vector view has no text to ask for
+    them again."""
     reasons = [part.reason for part in spark_parts(base.root)]
     if base.statics:
         reasons.append(f"the table {base.statics[0]}")

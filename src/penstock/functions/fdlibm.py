@@ -1,8 +1,9 @@
 """Exponentials, logarithms and powers of doubles, bit for bit as Java's StrictMath.
 
-StrictMath is specified as the results of the C library fdlibm. NumPy's and the platform's own functions differ from it in the last bit now and
-then, so its algorithms are here, over whole arrays: the argument is reduced to a small range, a polynomial is evaluated there, in the
-same order of operations, and the exponent is put back. All branches are computed and the right one is chosen.
+StrictMath is specified as the results of the C library fdlibm. NumPy's and the platform's own functions differ from
+it in the last bit now and then, so its algorithms are here, over whole arrays: the argument is reduced to a small
+range, a polynomial is evaluated there, in the same order of operations, and the exponent is put back. All branches
+are computed and the right one is chosen.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Doubles and floats as Java writes them: Double.toString and Float.toString.
 
-Since Java 19 the digits are the fewest that read back as the same number. Before, an older algorithm gave more than that for some numbers:
-powers of two, large whole numbers, and others of 16 digits and more.
+Since Java 19 the digits are the fewest that read back as the same number. Before, an older algorithm gave more than
+that for some numbers: powers of two, large whole numbers, and others of 16 digits and more.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ def _single_bits(value: float) -> tuple[int, int, int]:
 
 
 def _older(bits: int, binary: int, significant: int, *, least_digits: int = 1) -> tuple[str, int]:
-    """The digits that Java before 19 gives, and where the point is; numbers that are written with an exponent have two at least."""
+    """The digits that Java before 19 gives, and where the point is; numbers that are written with an exponent have
+    two at least."""
     zeros = (bits & -bits).bit_length() - 1
     width = _MANTISSA + 1 - zeros
     tiny = max(0, width - binary - 1)

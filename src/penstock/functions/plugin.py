@@ -4,7 +4,8 @@
     def initials(names):
         return pc.utf8_slice_codeunits(names, 0, 1)
 
-A package offers it through an entry point in the group `penstock.functions`; the name of the entry point is that of the function in SQL.
+A package offers it through an entry point in the group `penstock.functions`; the name of the entry point is that of
+the function in SQL.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ def scalar_function(
 
 
 def installed_functions() -> Mapping[str, ScalarFunction]:
-    """Return the functions of the packages that are installed, by their names in SQL; one that cannot be loaded is left out, and logged."""
+    """Return the functions of the packages that are installed, by their names in SQL; one that cannot be loaded is
+    left out, and logged."""
     functions = {}
     for point in entry_points(group=GROUP):
         try:

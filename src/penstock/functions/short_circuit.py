@@ -1,11 +1,11 @@
 """Evaluate an expression in Spark's order: an argument only on the rows on which Spark evaluates it.
 
-The kernel evaluates every argument on every row, because few rows raise. Where one does, the expression is evaluated again from here:
-`a + 1 / b` is NULL where a is NULL, whatever b is, and `coalesce(c, 1 / 0)` raises only where c is NULL. An argument that a row does
-not reach is NULL there.
+The kernel evaluates every argument on every row, because few rows raise. Where one does, the expression is evaluated
+again from here: `a + 1 / b` is NULL where a is NULL, whatever b is, and `coalesce(c, 1 / 0)` raises only where c is
+NULL. An argument that a row does not reach is NULL there.
 
-The order is that of Spark's generated code with each expression on its own. Spark may compute a subexpression that occurs twice before the
-row that needs it, and then raises where neither occurrence is reached; views do not.
+The order is that of Spark's generated code with each expression on its own. Spark may compute a subexpression that
+occurs twice before the row that needs it, and then raises where neither occurrence is reached; views do not.
 """
 
 from __future__ import annotations
@@ -136,7 +136,8 @@ class _Compiler:
         return _Argument(self.compile(expression), reads(expression), kind, may_raise(expression))
 
     def _higher_order(self, call: Call) -> Compiled:
-        """A function of lambdas: its other arguments until one is NULL, then the lambdas, element by element where that decides."""
+        """A function of lambdas: its other arguments until one is NULL, then the lambdas, element by element where
+        that decides."""
         compiled = [self.compile(item) for item in call.args]
         plain = tuple(self._argument(item) for item in call.args if not isinstance(item, Lambda))
         applied = lambdas.applied(call, compiled, one_by_one=True)

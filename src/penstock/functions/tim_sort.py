@@ -1,8 +1,9 @@
 """The sort of Java's objects, as a generator of comparisons.
 
 Which pairs a sort compares shows when a comparison raises, gives NULL, or contradicts another one. Java sorts objects with
-TimSort, and so the same runs, insertions and gallops happen here. The values are not here: the generator yields pairs of positions,
-is sent the sign of each comparison, and returns the positions in order, so that many sorts can go on side by side.
+TimSort, and so the same runs, insertions and gallops happen here. The values are not here: the generator yields pairs
+of positions, is sent the sign of each comparison, and returns the positions in order, so that many sorts can go on
+side by side.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """GROUP BY: one row per group that has rows, the keys and then the aggregates; without calls it is DISTINCT.
 
-Rule: for the groups of the delta, d(out) = -old +new, where they differ. A group exists while the sum of its weights is positive; without
-keys there is always exactly one group. Keys compare as Spark groups them: NULL equals NULL, NaN equals NaN, -0.0 is 0.0.
+Rule: for the groups of the delta, d(out) = -old +new, where they differ. A group exists while the sum of its weights
+is positive; without keys there is always exactly one group. Keys compare as Spark groups them: NULL equals NULL, NaN
+equals NaN, -0.0 is 0.0.
 
 Cost: delta, and the touched groups for functions that read all values of a group (`penstock.functions.aggregates.cost`).
 """

@@ -10,7 +10,8 @@ A right row that comes or goes at time t concerns only the left rows between t a
 before it, forward; both, nearest): only those are read. Cost: delta, and the left rows between a changed right row and its
 neighbour.
 
-With `times`, the event times of both sides, rows that no change to come needs are forgotten (`penstock.operators.passed_times`), a bounded number per tick.
+With `times`, the event times of both sides, rows that no change to come needs are forgotten
+(`penstock.operators.passed_times`), a bounded number per tick.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""GROUP BY and top-k over an event time: groups and partitions behind the watermark keep their rows of the output, and nothing else.
+"""GROUP BY and top-k over an event time: groups and partitions behind the watermark keep their rows of the output,
+and nothing else.
 
-Rule: that of `penstock.operators.aggregate` and `penstock.operators.topk`. A key of the groups follows the event time of a source with a lateness, so no change reaches a group behind
-the bound any more. Groups are in generations by that key: when the bound has passed all that a generation may have, its rows move to a run, and
-its accumulators go as a whole, whatever the functions are. A new generation begins behind the latest key whenever one has closed, so that there are
-two open ones, of about the time that lies between the watermark and the latest row.
+Rule: that of `penstock.operators.aggregate` and `penstock.operators.topk`. A key of the groups follows the event time
+of a source with a lateness, so no change reaches a group behind the bound any more. Groups are in generations by that
+key: when the bound has passed all that a generation may have, its rows move to a run, and its accumulators go as a
+whole, whatever the functions are. A new generation begins behind the latest key whenever one has closed, so that
+there are two open ones, of about the time that lies between the watermark and the latest row.
 
 Cost: that of the operator, and a bounded number of finished rows per tick.
 """

@@ -16,7 +16,8 @@ from penstock.state.state import State
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Both are called between ticks. `now` gives the rows; `version` gives a function that computes the same rows at any later time."""
+    """Both are called between ticks. `now` gives the rows; `version` gives a function that computes the same rows at
+    any later time."""
 
     now: Callable[[], Delta]
     version: Callable[[], Callable[[], Delta]]

@@ -1,4 +1,5 @@
-"""The levels of a recursion: the circuit that makes the next level of each, how many rows each has, and these rows where they are needed again."""
+"""The levels of a recursion: the circuit that makes the next level of each, how many rows each has, and these rows
+where they are needed again."""
 
 from __future__ import annotations
 
@@ -40,8 +41,9 @@ class Level(Protocol):
 class Levels:
     """The levels before and after the tick: they come and go with the depth of the data.
 
-    With `keeps_rows` a tick may end before the last level: those behind are dropped, and made again of the rows of the one before. Without, a
-    level that has lost its rows is stepped all the same, and takes back what it had made of them.
+    With `keeps_rows` a tick may end before the last level: those behind are dropped, and made again of the rows of
+    the one before. Without, a level that has lost its rows is stepped all the same, and takes back what it had made
+    of them.
     """
 
     __slots__ = (

@@ -1,6 +1,7 @@
 """An arrangement of rows that changes to come may still reach: the others leave it when runs are merged.
 
-Rule: that of `penstock.operators.arrange`. Readers may not ask for a row behind the bounds, so it does not matter whether it has left. Cost: delta.
+Rule: that of `penstock.operators.arrange`. Readers may not ask for a row behind the bounds, so it does not matter
+whether it has left. Cost: delta.
 """
 
 from __future__ import annotations

@@ -66,7 +66,8 @@ class Output(Operator):
             yield "rows", self.arrangement
 
     def keep(self) -> None:
-        """Keep the rows from now on, because the operator below will not be stepped any more. Called between ticks. Cost: data."""
+        """Keep the rows from now on, because the operator below will not be stepped any more. Called between ticks.
+        Cost: data."""
         if self._contents is None:
             return
         arrangement = Arrangement(self.arrangement.types, self.arrangement.keys)

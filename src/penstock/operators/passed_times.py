@@ -3,11 +3,13 @@
 A change comes at a time that is not behind the bound, so right rows behind it are there for good.
 
 - Backward, a change reaches left rows at or behind its time: left rows behind the bound go.
-- Forward and nearest, it reaches the left rows before it, back to the right row before. So left rows go when the bound has passed a right row at or behind them:
-  no later one is nearer. With a tolerance they also go when the bound is further from them than that.
+- Forward and nearest, it reaches the left rows before it, back to the right row before. So left rows go when the
+  bound has passed a right row at or behind them: no later one is nearer. With a tolerance they also go when the bound
+  is further from them than that.
 - Forward, no left row to come has a right row behind the bound: it goes, with the left rows that it ends the wait of.
-- Backward and nearest, a right row goes when the bound has passed another one of its key behind it. The last one of each key stays for left rows to come; with a
-  tolerance it goes when they, and those that wait (nearest), are further from it than that.
+- Backward and nearest, a right row goes when the bound has passed another one of its key behind it. The last one of
+  each key stays for left rows to come; with a tolerance it goes when they, and those that wait (nearest), are further
+  from it than that.
 """
 
 from __future__ import annotations

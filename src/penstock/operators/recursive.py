@@ -2,11 +2,11 @@
 
 Rule: L0 = anchor, L(k+1) = step(Lk, everything up to Lk), result = L0 + L1 + ... A level is an ordinary incremental circuit, so
 a delete takes back exactly what it had led to, and a cycle cannot support itself: every row of a level rests on the levels below.
-With a limit, the last level is the first one up to which there are so many rows; every row has its level as the last column, so that
-a top-k by it takes the rows of the first levels, as Spark does.
+With a limit, the last level is the first one up to which there are so many rows; every row has its level as the last
+column, so that a top-k by it takes the rows of the first levels, as Spark does.
 
-Cost: the delta and what it leads to, per level. Levels come and go with the depth of the data; with a limit also the rows of the levels
-that come or go.
+Cost: the delta and what it leads to, per level. Levels come and go with the depth of the data; with a limit also the
+rows of the levels that come or go.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ UNLIMITED = -1
 class Recursive(Operator):
     """The rows of all levels. The first input is the anchor, the others are what the step reads from outside.
 
-    A `strict` step makes nothing of nothing; one that is not (it has a UNION ALL with other rows) is not asked when a level is empty.
+    A `strict` step makes nothing of nothing; one that is not (it has a UNION ALL with other rows) is not asked when a
+    level is empty.
     """
 
     def __init__(
@@ -78,7 +79,8 @@ class Recursive(Operator):
                 f"the recursion goes deeper than {self._most_levels} levels",
                 code="SQL_RECURSION_LIMIT",
                 condition="RECURSION_LEVEL_LIMIT_EXCEEDED",
-                hint="stop it with a condition in the recursive part, or let it go deeper: WITH RECURSIVE name MAX RECURSION LEVEL n AS ...; "
+                hint="stop it with a condition in the recursive part, or let it go deeper: WITH RECURSIVE "
+                "name MAX RECURSION LEVEL n AS ...; "
                 "a cycle in the data never ends by itself under UNION ALL",
             )
         if self._limit is None and UNLIMITED != self._most_rows <= total:
@@ -86,7 +88,8 @@ class Recursive(Operator):
                 f"the recursion gives {self._most_rows:,} rows or more",
                 code="SQL_RECURSION_LIMIT",
                 condition="RECURSION_ROW_LIMIT_EXCEEDED",
-                hint="stop it with a condition in the recursive part, or allow more: SELECT ... LIMIT ALL, or spark.sql.cteRecursionRowLimit",
+                hint="stop it with a condition in the recursive part, or allow more: SELECT ... LIMIT ALL, "
+                "or spark.sql.cteRecursionRowLimit",
             )
 
 

@@ -1,15 +1,16 @@
 """Session windows: each row with the start of its session, which is all rows of its key whose times meet, or touch.
 
-A row lasts from its start to its end; a session from the first start to the last end, and the next one of its key begins later than that.
-The state has the rows of each key in the order of their starts, and the sessions themselves.
+A row lasts from its start to its end; a session from the first start to the last end, and the next one of its key
+begins later than that. The state has the rows of each key in the order of their starts, and the sessions themselves.
 
 Rule, with s(a) the start of the session of row a:  d = dA x s(a) + A- x (s+(a) - s-(a)).
-A row that comes joins the sessions that it meets: the rows of the first of them stay, and those of the others begin elsewhere. A session
-that loses rows is put together again from those that it has left, so that it may fall apart. Sessions that no changed row meets are
-not looked at. Cost: delta, and the rows of sessions that begin elsewhere or lose rows.
+A row that comes joins the sessions that it meets: the rows of the first of them stay, and those of the others begin
+elsewhere. A session that loses rows is put together again from those that it has left, so that it may fall apart.
+Sessions that no changed row meets are not looked at. Cost: delta, and the rows of sessions that begin elsewhere or
+lose rows.
 
-With a `time`, which the starts of rows follow, closed sessions are forgotten (`penstock.operators.session_ends`): their rows leave the state, and nothing is given for that.
-Cost: a bounded number of rows' sessions per tick.
+With a `time`, which the starts of rows follow, closed sessions are forgotten (`penstock.operators.session_ends`):
+their rows leave the state, and nothing is given for that. Cost: a bounded number of rows' sessions per tick.
 """
 
 from __future__ import annotations
@@ -160,7 +161,8 @@ class SessionWindow(Operator):
         ]
 
     def _stage_with_closed(self, delta: Delta) -> tuple[_TimedRows, Intervals]:
-        """Put rows into the state, and take those of some closed sessions out: what has changed but for that, and these sessions."""
+        """Put rows into the state, and take those of some closed sessions out: what has changed but for that, and
+        these sessions."""
         if self._ends is None:
             return self._stage(delta), NONE
         (starts,) = encode(delta.columns[self._start])
@@ -259,7 +261,8 @@ class SessionWindow(Operator):
 
 
 def merged(intervals: Intervals) -> tuple[Intervals, Positions]:
-    """Merge the intervals of each group that meet or touch: the merged ones in order, and for each interval the one that it is in."""
+    """Merge the intervals of each group that meet or touch: the merged ones in order, and for each interval the one
+    that it is in."""
     count = len(intervals)
     order = sort_positions((intervals.groups, intervals.starts))
     ordered = intervals.take(order)

@@ -1,8 +1,9 @@
 """The sessions of all keys in the order of their ends: which of them are closed, and from when on the others begin.
 
-A session whose end is behind the bound of the rows' starts is closed: no row to come meets it, and none of its own rows goes. A tick forgets some of those that
-were closed before it, the first ones first. Sessions that change from now on begin at the earliest where the first open one began: that is looked for when as many sessions
-have changed as there are.
+A session whose end is behind the bound of the rows' starts is closed: no row to come meets it, and none of its own
+rows goes. A tick forgets some of those that were closed before it, the first ones first. Sessions that change from
+now on begin at the earliest where the first open one began: that is looked for when as many sessions have changed as
+there are.
 """
 
 from __future__ import annotations

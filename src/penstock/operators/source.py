@@ -39,13 +39,14 @@ class Source(Operator):
 
     Rule with a key: rows of the delta are events in the order of their positions. An insert replaces the row of its key, the
     last insert of a key wins, a retraction removes the row of its key whatever its other columns say; it must find one, stored
-    or inserted before it, and several retractions of a key count as one. One exception makes a delta and its negative inverse of each other: a retraction of exactly the
-    stored row comes before the inserts of other rows with that key, wherever it stands. The output is -old +new per changed key.
+    or inserted before it, and several retractions of a key count as one. One exception makes a delta and its negative
+    inverse of each other: a retraction of exactly the stored row comes before the inserts of other rows with that
+    key, wherever it stands. The output is -old +new per changed key.
 
-    With `retained` the source stores and passes on only those columns (the primary key must be among them); a 128-bit hash of all columns
-    then tells rows apart. `normalise` has, for key columns that are compared by a collation, what makes keys of their texts, which
-    are stored beside them. With `event_time` rows of times behind the watermark go when runs are merged: no change of them is accepted any more, and
-    the source can then not be read. Cost: delta.
+    With `retained` the source stores and passes on only those columns (the primary key must be among them); a 128-bit
+    hash of all columns then tells rows apart. `normalise` has, for key columns that are compared by a collation, what
+    makes keys of their texts, which are stored beside them. With `event_time` rows of times behind the watermark go
+    when runs are merged: no change of them is accepted any more, and the source can then not be read. Cost: delta.
     """
 
     def __init__(
@@ -99,8 +100,9 @@ class Source(Operator):
     def indexed_by(self, columns: Sequence[int]) -> Arrangement | None:
         """The arrangement of whole rows when it is, or can be, one by these columns; None when it cannot.
 
-        An index by a key and a hash of the row serves as well as one by a hash of the row alone, so a source without a primary key
-        takes the first key that is asked for, whether or not it has rows. Cost, when it has: data, once.
+        An index by a key and a hash of the row serves as well as one by a hash of the row alone, so a source without
+        a primary key takes the first key that is asked for, whether or not it has rows. Cost, when it has: data,
+        once.
         """
         if self._retained is not None:
             return None
@@ -198,7 +200,8 @@ class Source(Operator):
         ]
 
     def _plain_change(self, delta: Delta) -> Delta | None:
-        """Stage a change of different rows, or of many, whose retractions are all there, the usual one; None when it is another."""
+        """Stage a change of different rows, or of many, whose retractions are all there, the usual one; None when it
+        is another."""
         stored = self._stored(delta)
         run = self.arrangement.sorted(stored)
         if len(run) < len(delta) and len(run) < _MANY:

@@ -2,9 +2,9 @@
 
 `Timed` evaluates anything: d(out) = f_now(dA) + f_now(A-) - f_before(A-). Cost: data.
 
-`TemporalFilter` keeps rows for which `key(row) <=> bound(time)` holds, as in `ts > now() - INTERVAL 1 HOUR`. When the bound moves,
-only rows between the old and the new bound can change sides: d(out) = [p_now] dA + ([p_now] - [p_before]) A-[old bound .. new
-bound]. Cost: delta and the rows that enter or leave.
+`TemporalFilter` keeps rows for which `key(row) <=> bound(time)` holds, as in `ts > now() - INTERVAL 1 HOUR`. When the
+bound moves, only rows between the old and the new bound can change sides: d(out) = [p_now] dA + ([p_now] -
+[p_before]) A-[old bound .. new bound]. Cost: delta and the rows that enter or leave.
 """
 
 from __future__ import annotations

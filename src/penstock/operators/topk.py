@@ -1,12 +1,13 @@
 """ORDER BY ... LIMIT ... OFFSET: the rows of the ranks `offset` .. `offset + limit` of each partition.
 
-Rule: d(out) = the ranked rows after the tick minus those before, for partitions in which a changed row lies at or before the last rank.
-The whole row breaks ties, in ascending order of its columns with NULL first; a LIMIT without ORDER BY takes the smallest rows in that
-order. A row of weight n takes n ranks. With `rank_field` the rank (row_number, from 1) is the last column.
+Rule: d(out) = the ranked rows after the tick minus those before, for partitions in which a changed row lies at or
+before the last rank. The whole row breaks ties, in ascending order of its columns with NULL first; a LIMIT without
+ORDER BY takes the smallest rows in that order. A row of weight n takes n ranks. With `rank_field` the rank
+(row_number, from 1) is the last column.
 
-Cost: delta, and offset + limit rows of each partition whose ranked rows change. When these are few, the state caches the first rows
-of each partition and some more: the operator then reads a partition in order only when so many of them are gone that others move
-up. It does not read again what is deleted at the top.
+Cost: delta, and offset + limit rows of each partition whose ranked rows change. When these are few, the state caches
+the first rows of each partition and some more: the operator then reads a partition in order only when so many of them
+are gone that others move up. It does not read again what is deleted at the top.
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ class TopK(Operator):
         return self._difference(old, new)
 
     def contents(self, first: int = 0, most: int | None = None) -> Delta:
-        """All rows of the operator's output, or about so many from one on, in whole partitions; without changes their order is the same each time."""
+        """All rows of the operator's output, or about so many from one on, in whole partitions; without changes their
+        order is the same each time."""
         slots = np.zeros(1, np.int64) if self._index is None else self._index.live()
         if self._end == self._offset:
             return empty(self.types)
@@ -180,7 +182,8 @@ class TopK(Operator):
         )
 
     def _without_gaps(self, affected: Positions, old_counts: Ints, new: Ordered, fresh: Ints) -> Ordered:
-        """Leave out fresh rows behind the last cached one, unless all rows of the partition are cached: others may lie between."""
+        """Leave out fresh rows behind the last cached one, unless all rows of the partition are cached: others may
+        lie between."""
         at = fresh.searchsorted(new.ids)
         cached = fresh.take(at, mode="clip") != new.ids if len(fresh) else np.ones(len(new), np.bool_)
         last = np.full(len(affected), -1)

@@ -1,7 +1,7 @@
 """Window functions: the input columns, then one column per call.
 
-Rule: d(out) = the touched partitions after the tick minus before, where rows differ. Rows of a partition are sorted by the window's order,
-the whole row breaking ties. Old and new partitions are sorted once, together.
+Rule: d(out) = the touched partitions after the tick minus before, where rows differ. Rows of a partition are sorted
+by the window's order, the whole row breaking ties. Old and new partitions are sorted once, together.
 
 Cost: the touched partitions: a partition of a million rows is a million rows per tick that touches it.
 """

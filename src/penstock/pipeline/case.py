@@ -1,4 +1,5 @@
-"""The tests of a pipeline: given rows go through its steps as one epoch, and the rows of nodes are compared with those expected, of sinks those that they take."""
+"""The tests of a pipeline: given rows go through its steps as one epoch, and the rows of nodes are compared with
+those expected, of sinks those that they take."""
 
 from __future__ import annotations
 
@@ -113,7 +114,8 @@ def _run(session: Session, spec: PipelineSpec, test: TestSpec) -> list[Differenc
 def _run_group(
     session: Session, group: GroupPlan, test: TestSpec, names: Mapping[str, str]
 ) -> list[Difference]:
-    """Compare what the test expects with the rows of a group; `names` maps each expectation to the node whose rows it is about."""
+    """Compare what the test expects with the rows of a group; `names` maps each expectation to the node whose rows it
+    is about."""
     steps = [_with_test_rows(session, group, step, test) for step in group.steps]
     evaluator = Evaluator(steps, read=list(names.values()))
     target = Target(

@@ -1,4 +1,5 @@
-"""What a changed file means for a pipeline that ran before: which nodes are the same, whose state stays, and which is made again."""
+"""What a changed file means for a pipeline that ran before: which nodes are the same, whose state stays, and which is
+made again."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class NodeChange:
     change: str
     """`unchanged`, `changed`, `new` or `dropped`."""
     state: str | None = None
-    """Of views and what they read: `unchanged`, `kept`, `rebuilt`, `new`, `emptied` or `dropped`; of sources: `read again`, `new`, `dropped` or `left`."""
+    """Of views and what they read: `unchanged`, `kept`, `rebuilt`, `new`, `emptied` or `dropped`; of sources: `read
+    again`, `new`, `dropped` or `left`."""
     reason: str = ""
     loses_rows: bool = False
     """Whether rows are lost that the state cannot give again, or the offset up to which a source was read."""

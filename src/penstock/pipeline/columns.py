@@ -2,8 +2,8 @@
 
     schema: {id: int64, price: "decimal(10,2)", tags: list<string>, customer: {name: string, born: date}}
 
-The types are read by `penstock.data.schema`, as everywhere. Plain ones are known without Arrow, which takes longer to load than the rest
-of a validation.
+The types are read by `penstock.data.schema`, as everywhere. Plain ones are known without Arrow, which takes longer to
+load than the rest of a validation.
 """
 
 from __future__ import annotations

@@ -70,7 +70,8 @@ class DynamicTableStep(Step):
         return {}
 
     def _refuse_other_key(self, output: NodeOutput) -> None:
-        """Refuse values of rows that may change: an update does not say which value the row had before, and other rows may have the value of a deleted row."""
+        """Refuse values of rows that may change: an update does not say which value the row had before, and other
+        rows may have the value of a deleted row."""
         value = self._table.value_column(output.schema)
         if not output.is_keyed_by((value,)):
             keys = ", ".join(output.operation_keys)

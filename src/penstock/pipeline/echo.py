@@ -119,7 +119,8 @@ def _changes_nothing(node: NodeSpec, values: Mapping[str, Any], name: str, defau
 
 
 def _shown(value: Any, name: str, field: FieldInfo | None) -> Any:
-    """A value as it may be seen: a field that is not part of `repr`, or whose name is that of a secret, shows its variables only."""
+    """A value as it may be seen: a field that is not part of `repr`, or whose name is that of a secret, shows its
+    variables only."""
     if isinstance(value, Mapping) and value.get("type") in SOURCE_NODES.builtin:
         # A source within a source has secrets of its own, and is none.
         return _fields(value, option_fields(SOURCE_NODES.load(value["type"])))

@@ -81,11 +81,13 @@ class Evaluator:
     ) -> EpochFrames:
         """Return the rows of all nodes; `rows` are those of the sources.
 
-        `replayed` are rows that come into a node beside those of the node that it reads, and into no other. `fixed` makes of the rows of a node
-        that depend on the time or on random values those that they were when the epoch came first. With `separates`, steps that take their rows
-        together look for those that they cannot take, and leave them out; without, such a row fails whoever reads what they give. `before` is
-        the result for the epoch without: what steps gave then is taken as it is, unless it changes by what is left out. A `result` of the caller's
-        is filled and returned; then the caller releases it, also after an error, and has what steps gave before that.
+        `replayed` are rows that come into a node beside those of the node that it reads, and into no other. `fixed`
+        makes of the rows of a node that depend on the time or on random values those that they were when the epoch
+        came first. With `separates`, steps that take their rows together look for those that they cannot take, and
+        leave them out; without, such a row fails whoever reads what they give. `before` is the result for the epoch
+        without: what steps gave then is taken as it is, unless it changes by what is left out. A `result` of the
+        caller's is filled and returned; then the caller releases it, also after an error, and has what steps gave
+        before that.
         """
         own, result = result is None, EpochFrames() if result is None else result
         earlier = {} if before is None else before.outputs

@@ -43,7 +43,8 @@ def event_time_of(node: NodeSpec, schema: StructType) -> EventTime | None:
     kind = schema[event_time.column].dataType
     if not is_event_time(kind, event_time.unit):
         raise ConfigError(
-            f"the column '{event_time.column}' of '{node.name}' is {kind.simpleString()}, which is no event time with the unit {event_time.unit}",
+            f"the column '{event_time.column}' of '{node.name}' is {kind.simpleString()}, which is "
+            f"no event time with the unit {event_time.unit}",
             code="PIPELINE_EVENT_TIME",
             where=str(node.place_of(*path, "unit")),
             hint="unit: timestamp is for timestamps and dates, s, ms, us and ns are for numbers; cast text in a `sql` node",

@@ -101,7 +101,8 @@ class TestFields(Options):
     name: str = Field(description="what is tested, as it is shown")
     given: dict[str, TestRows] = Field(
         {},
-        description="by the name of a source: its rows; other sources have none. By that of a handler, a look-up, a script or a plugin: the rows that stand for its answers",
+        description="by the name of a source: its rows; other sources have none. By that of a handler, a "
+        "look-up, a script or a plugin: the rows that stand for its answers",
     )
     expect: dict[str, TestRows] = Field(
         description="by the name of a node: the rows that it must have, in any order; of a sink, those that it takes"

@@ -70,7 +70,8 @@ def graph(spec: PipelineSpec) -> PipelineGraph:
 
 
 def topological(inputs: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return names so that each comes after those that it reads, otherwise in their order; names in a cycle, or that read one, are left out.
+    """Return names so that each comes after those that it reads, otherwise in their order; names in a cycle, or that
+    read one, are left out.
 
     >>> topological({"sink": ["view"], "view": ["b", "a"], "a": [], "b": []})
     ['a', 'b', 'view', 'sink']

@@ -168,7 +168,8 @@ class GroupPlan:
         return self.folder.views_beside([step.level for step in self.views])
 
     def begins_anew(self, values: Namespace | None) -> bool:
-        """Whether sinks have something to write although no row may come, because views or their readers have changed; `values` are those of the query."""
+        """Whether sinks have something to write although no row may come, because views or their readers have
+        changed; `values` are those of the query."""
         return any(step.begins_anew(values) for step in self.views)
 
     @property
@@ -199,8 +200,8 @@ class NodeEpoch:
 class GroupSink(Sink):
     """Runs each epoch through the steps of a group into all its sinks.
 
-    The offsets are committed only when all sinks have the epoch. When one fails, the epoch comes again for all: exactly-once sinks leave out
-    what they have.
+    The offsets are committed only when all sinks have the epoch. When one fails, the epoch comes again for all:
+    exactly-once sinks leave out what they have.
     """
 
     modes: ClassVar[frozenset[str]] = frozenset({"append"})
@@ -292,7 +293,8 @@ class GroupSink(Sink):
 
     @contextmanager
     def _placed(self, place: str | None) -> Iterator[None]:
-        """Raise the error of the step whose rows could not be computed; raise any other error with the place of the node before its own."""
+        """Raise the error of the step whose rows could not be computed; raise any other error with the place of the
+        node before its own."""
         try:
             yield
         except Drained:
@@ -326,8 +328,9 @@ class GroupSink(Sink):
     ) -> int | None:
         """Compute and write an epoch; when that fails, once more without the rows that nodes cannot take.
 
-        Rows are looked for only then: in an epoch in which none fails they cost nothing. They are looked for at once in an epoch that may be in
-        sinks already, which would not read them again, and for a while behind one in which some had failed.
+        Rows are looked for only then: in an epoch in which none fails they cost nothing. They are looked for at once
+        in an epoch that may be in sinks already, which would not read them again, and for a while behind one in which
+        some had failed.
         """
         assert self._target is not None, "a sink is opened before its first epoch"
         written: dict[str, int | None] = {}

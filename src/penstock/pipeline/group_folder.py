@@ -30,7 +30,8 @@ class GroupFolder:
         return cls(pipeline / (f"{GROUP}{group}" if group else MAIN))
 
     def checkpoint(self, phase: str = "") -> Path:
-        """The checkpoint of a phase that comes to an end, or that of the group; after its sources have changed it has another path."""
+        """The checkpoint of a phase that comes to an end, or that of the group; after its sources have changed it has
+        another path."""
         checkpoints = self.checkpoints(phase)
         return checkpoints[-1] if checkpoints else self.path / _checkpoint(phase)
 
@@ -63,7 +64,8 @@ class GroupFolder:
         return self.path / SOURCES / node
 
     def remove(self) -> bool:
-        """Delete all of it; False when there is nothing. A folder with anything else in it is left alone, with an error that names it."""
+        """Delete all of it; False when there is nothing. A folder with anything else in it is left alone, with an
+        error that names it."""
         if not self.path.is_dir():
             return False
         names = (path.name for path in self.path.iterdir())

@@ -31,10 +31,11 @@ def earlier_groups(pipeline: str, backend: Backend) -> dict[str, Job]:
 
 
 def jobs_of(name: str, backend: Backend, *, also: Iterable[str] = ()) -> list[Job]:
-    """The jobs that a name selects: those of all groups of a pipeline, or else the one job of that name or id; ConfigError when there is none.
+    """The jobs that a name selects: those of all groups of a pipeline, or else the one job of that name or id;
+    ConfigError when there is none.
 
-    A group is selected alone by the name of its job, unless that is also the pipeline's, and by its id. `also` are more names that may
-    have been meant.
+    A group is selected alone by the name of its job, unless that is also the pipeline's, and by its id. `also` are
+    more names that may have been meant.
     """
     job = backend.jobs.find(name)
     if job is not None and (job.kind != "pipeline" or job.name != name or job.definition.get(GROUP)):
@@ -63,8 +64,8 @@ def kinds_of(job: Job) -> dict[str, str]:
 def group_names(groups: Sequence[Mapping[str, str]], before: Mapping[str, Mapping[str, str]]) -> list[str]:
     """Return a name for each group; groups, and those `before` that have run, are the kinds of their nodes by name.
 
-    A group that has a source of an earlier one has its name, or else one that has another node of it. Of the others an only group has none, and each
-    of several has that of its first source.
+    A group that has a source of an earlier one has its name, or else one that has another node of it. Of the others
+    an only group has none, and each of several has that of its first source.
 
     >>> group_names([{"orders": "source"}], {})
     ['']

@@ -29,8 +29,8 @@ class ViewLevels:
 def levels(nodes: Sequence[NodeSpec], inputs: Mapping[str, Sequence[str]]) -> ViewLevels:
     """Return the levels of nodes, which come in order.
 
-    A `sql` node that reads only views is a view too: it sees all of their rows, so a row that its filter drops is deleted downstream.
-    With `on_error` it is none: it leaves out changes for which its query fails.
+    A `sql` node that reads only views is a view too: it sees all of their rows, so a row that its filter drops is
+    deleted downstream. With `on_error` it is none: it leaves out changes for which its query fails.
     """
     level: dict[str, int] = {}
     views: set[str] = set()

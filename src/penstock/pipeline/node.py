@@ -1,7 +1,9 @@
-"""What a node of a pipeline is: frozen models of its fields in YAML, which make the sources, transforms and sinks of the Python API.
+"""What a node of a pipeline is: frozen models of its fields in YAML, which make the sources, transforms and sinks of
+the Python API.
 
-A model is the only list of the fields of a node: it checks what users write, it is the JSON schema that editors read, and the pages of the
-reference are written from it. It imports nothing that is slow: `penstock validate` reads a file without Spark.
+A model is the only list of the fields of a node: it checks what users write, it is the JSON schema that editors read,
+and the pages of the reference are written from it. It imports nothing that is slow: `penstock validate` reads a file
+without Spark.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ MOST_LABELS = 20
 
 
 class EventTime(Options):
-    """The column that says when a row happened: how far the newest row of an epoch is behind the clock is the lag in metrics and in `run --live`."""
+    """The column that says when a row happened: how far the newest row of an epoch is behind the clock is the lag in
+    metrics and in `run --live`."""
 
     column: str = Field(description="a column of the node's rows")
     unit: Literal["timestamp", "s", "ms", "us", "ns"] = Field(
@@ -136,7 +139,8 @@ class SourceNode(Node):
 
     @property
     def reads(self) -> Mapping[str, Any]:
-        """What decides which rows it has, by the names that users know: when any of it changes, it is another source, and is read from its beginning.
+        """What decides which rows it has, by the names that users know: when any of it changes, it is another source,
+        and is read from its beginning.
 
         The address of the server is no part of it: the same rows may move.
         """

@@ -23,7 +23,8 @@ class NodeOutput:
     static: bool = False
     """Whether all rows are there in every batch, as those of a look-up."""
     lost_keys: tuple[str, ...] = ()
-    """The columns by which operations tell rows apart, when they are not among its own: a delete may have NULL in all of these."""
+    """The columns by which operations tell rows apart, when they are not among its own: a delete may have NULL in all
+    of these."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -41,7 +42,8 @@ class NodeOutput:
         return (self.lost_keys or self.keys) if self.operations else ()
 
     def is_keyed_by(self, keys: Collection[str]) -> bool:
-        """Whether its operations are by this key, where their key is known: they do not say what happens to the rows of another key."""
+        """Whether its operations are by this key, where their key is known: they do not say what happens to the rows
+        of another key."""
         return not self.operation_keys or (not self.lost_keys and set(keys) == set(self.keys))
 
     @property

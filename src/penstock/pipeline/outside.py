@@ -1,7 +1,8 @@
-"""What the sources of a pipeline have made in other systems, as the state database knows it, also when such a source is gone from the file.
+"""What the sources of a pipeline have made in other systems, as the state database knows it, also when such a source
+is gone from the file.
 
-A replication slot makes its server keep the log until somebody drops it. So it is noted before the source makes it, with all that is
-needed to drop it but the way in: passwords are stored nowhere.
+A replication slot makes its server keep the log until somebody drops it. So it is noted before the source makes it,
+with all that is needed to drop it but the way in: passwords are stored nowhere.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Note:
 
 
 def note_resources(values: JobValues, source_notes: Iterable[Note], *, everywhere: Iterable[Note]) -> None:
-    """Note what a job is about to make, and which notes are left of sources that it had; `everywhere` is what all jobs of its pipeline make.
+    """Note what a job is about to make, and which notes are left of sources that it had; `everywhere` is what all
+    jobs of its pipeline make.
 
     What another job makes now is noted there.
     """
@@ -76,7 +78,8 @@ def resources_of(groups: Iterable[GroupPlan], hide: Callable[[str], str]) -> lis
 def left_behind(
     pipeline: str, jobs: Mapping[str, str], groups: Iterable[GroupPlan], backend: Backend
 ) -> list[tuple[Note, str]]:
-    """What no source of a pipeline makes any more, each with the command that removes it; `jobs` are those that have run, by their groups."""
+    """What no source of a pipeline makes any more, each with the command that removes it; `jobs` are those that have
+    run, by their groups."""
     planned = list(groups)
     now = {note.resource.what for note in resources_of(planned, str)}
     names = {group.name for group in planned}

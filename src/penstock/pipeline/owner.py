@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 def refuse_other_file(spec: PipelineSpec, jobs: Iterable[Job]) -> None:
-    """ConfigError when the state that a pipeline would go on with is that of another file that is there; `jobs` are those that have run.
+    """ConfigError when the state that a pipeline would go on with is that of another file that is there; `jobs` are
+    those that have run.
 
     A file that was moved or renamed goes on, because the old one is gone; so does one whose predecessor has another name by now.
     """
@@ -32,7 +33,8 @@ def refuse_other_file(spec: PipelineSpec, jobs: Iterable[Job]) -> None:
         f"'{spec.name}' is the name of the pipeline in {other}, whose state this one would go on with",
         code="PIPELINE_OTHER_FILE",
         where=spec.path,
-        hint=f"give one of the two another `name:`; if this file has taken the place of the other, penstock run {spec.path} --moved",
+        hint="give one of the two another `name:`; if this file has taken the place of the other, "
+        f"penstock run {spec.path} --moved",
     )
 
 

@@ -1,4 +1,5 @@
-"""From the specification of a pipeline to groups that can run: sources are opened, types resolved through Spark, steps put in order."""
+"""From the specification of a pipeline to groups that can run: sources are opened, types resolved through Spark,
+steps put in order."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ BOUNDARY, HISTORY_DONE = "boundary", "history_done"
 
 
 class Planner:
-    """Plans the groups of one pipeline in a session; nothing runs, and what is fixed for the first start is stored when the lease is there."""
+    """Plans the groups of one pipeline in a session; nothing runs, and what is fixed for the first start is stored
+    when the lease is there."""
 
     def __init__(
         self,
@@ -71,9 +73,9 @@ class Planner:
     ) -> None:
         """`folder` has the state of views; `read` are nodes whose rows something else than a sink reads.
 
-        `before` are the groups that have run, as `group_names` takes them. `stored` gives what a group remembers. A pipeline that `runs` goes on
-        from it; any other is only compared with it. A trial writes nothing anywhere: dynamic tables that the pipeline fills begin empty, in memory, and dead letters and
-        side outputs go nowhere.
+        `before` are the groups that have run, as `group_names` takes them. `stored` gives what a group remembers. A
+        pipeline that `runs` goes on from it; any other is only compared with it. A trial writes nothing anywhere:
+        dynamic tables that the pipeline fills begin empty, in memory, and dead letters and side outputs go nowhere.
         """
         self._session = session
         self._spec = spec
@@ -189,7 +191,8 @@ class Planner:
     def _sources(
         self, group: Group, values: PlannedValues, folder: GroupFolder, phase: Phase
     ) -> Iterator[SourcePlan]:
-        """Open the sources by their names, not in the order of the file: Spark identifies them by their order from one run to the next."""
+        """Open the sources by their names, not in the order of the file: Spark identifies them by their order from
+        one run to the next."""
         goes_on = not all(_is_bounded(node) for node in group.sources)
         for node in sorted(group.sources, key=lambda node: node.name):
             model = node.model
@@ -255,7 +258,8 @@ class Planner:
                     yield step
 
     def _outside(self, views: set[str], all_views: Collection[str]) -> dict[str, set[str]]:
-        """Of every view whose changes are read outside of its flow: the sinks, and the views of later flows, that store what they compute from them."""
+        """Of every view whose changes are read outside of its flow: the sinks, and the views of later flows, that
+        store what they compute from them."""
         readers = self._graph.readers
         outside = {name: set(readers.get(name, ())) - views for name in views}
         passing = {name: () if name in all_views else who for name, who in readers.items()}

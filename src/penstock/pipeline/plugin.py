@@ -1,7 +1,9 @@
-"""Plugins as nodes of pipelines: `type:` names an entry point of an installed package, or is `python` with the class in `module:`.
+"""Plugins as nodes of pipelines: `type:` names an entry point of an installed package, or is `python` with the class
+in `module:`.
 
-The options of a plugin are beside the fields of the node, or all of them under `options:`. When an option has the name of a field of the node
-(`type`, `from`, `primary_key` ...) or of a property of its class (`mode`, `source`, `sink` ...), all options are under `options:`.
+The options of a plugin are beside the fields of the node, or all of them under `options:`. When an option has the
+name of a field of the node (`type`, `from`, `primary_key` ...) or of a property of its class (`mode`, `source`,
+`sink` ...), all options are under `options:`.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ def type_names(kind: Kind) -> list[str]:
 def node_model(kind: Kind, type: str, fields: Mapping[str, Any]) -> type[Node]:
     """Return the model of a plugin's node for the fields that the user wrote.
 
-    An unknown type is a `ConfigError` that suggests the nearest of all types; so is a class that is no plugin, or cannot be imported.
+    An unknown type is a `ConfigError` that suggests the nearest of all types; so is a class that is no plugin, or
+    cannot be imported.
     """
     if type == PYTHON:
         name = _module_of(kind, fields)

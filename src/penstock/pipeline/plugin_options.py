@@ -39,7 +39,8 @@ class PluginNode(Node):
 
     side_outputs: SideOutputs = Field(
         SideOutputs(),
-        description="where rows go that the plugin gives to `context.side_output(name)`: by that name a sink with its fields, without `from`",
+        description="where rows go that the plugin gives to `context.side_output(name)`: by that name a "
+        "sink with its fields, without `from`",
     )
 
     @property

@@ -1,7 +1,8 @@
 """Preprocessors: plugins that may rewrite a pipeline between reading its file and checking it.
 
-A preprocessor is a function in the group `penstock.preprocessors`: it takes the document as plain dictionaries and lists, and returns it. They
-run one after the other by their attribute `order` (0 without it), and those of the same order by their names.
+A preprocessor is a function in the group `penstock.preprocessors`: it takes the document as plain dictionaries and
+lists, and returns it. They run one after the other by their attribute `order` (0 without it), and those of the same
+order by their names.
 """
 
 from __future__ import annotations

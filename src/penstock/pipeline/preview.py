@@ -1,4 +1,5 @@
-"""Live rows of one node, without running the pipeline: what is above the node is read from the beginning, nothing is written or kept."""
+"""Live rows of one node, without running the pipeline: what is above the node is read from the beginning, nothing is
+written or kept."""
 
 from __future__ import annotations
 

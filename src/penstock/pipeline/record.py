@@ -1,4 +1,5 @@
-"""What the state backend records of the group that a job runs: enough to show how far it is and to throw its state away, and nothing secret."""
+"""What the state backend records of the group that a job runs: enough to show how far it is and to throw its state
+away, and nothing secret."""
 
 from __future__ import annotations
 

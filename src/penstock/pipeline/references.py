@@ -101,7 +101,8 @@ def _check_name(
 def _check_table(
     node: NodeSpec, table: NodeSpec, place: Place, validation: Validation, *, joins: bool
 ) -> None:
-    """Tables beside the rows of others have all of their rows in every batch, or none to read: only queries about a batch may read them."""
+    """Tables beside the rows of others have all of their rows in every batch, or none to read: only queries about a
+    batch may read them."""
     reader = f"the {node.kind} '{node.name}'"
     if isinstance(table.model, DynamicTableNode):
         text = f"{reader} reads the dynamic table '{table.name}', which gives no rows"

@@ -1,7 +1,8 @@
 """Dead letters that go through a pipeline again: the requests for it, and the epoch that takes them.
 
 1. A request in the state backend names a node and the ids of letters (`Requests`). It needs no lease.
-2. The next epoch of the group that has not begun takes all requests, and has no rows of the sources (`Replay`). Which epoch that is
+2. The next epoch of the group that has not begun takes all requests, and has no rows of the sources (`Replay`). Which
+  epoch that is
    is noted before anything of it is computed, so that it takes the same letters when it comes again.
 3. When the checkpoint has the epoch, the letters are noted as replayed, and the requests are gone.
 """
@@ -124,7 +125,8 @@ class Letters:
                     f"letters of '{self.node.name}' do not fit the columns that come into it now",
                     code="PIPELINE_REPLAY",
                     where=str(self.node.place),
-                    hint=f"they are {self.input.schema.simpleString()}; leave older letters out with --limit, or change the types back",
+                    hint=f"they are {self.input.schema.simpleString()}; leave older letters out with --limit, "
+                    "or change the types back",
                 ) from error
 
 

@@ -1,4 +1,5 @@
-"""Throwing away what a group of a pipeline keeps outside of its folder: dead letters, and what its sources have made in other systems."""
+"""Throwing away what a group of a pipeline keeps outside of its folder: dead letters, and what its sources have made
+in other systems."""
 
 from __future__ import annotations
 

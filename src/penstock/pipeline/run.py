@@ -85,8 +85,9 @@ def plan_pipeline(
 ) -> PipelinePlan:
     """Open the sources of a pipeline, resolve all types, and refuse what cannot work; nothing is started or written.
 
-    With `runs` it is to be started: what sources fix at their first start is stored as soon as the lease of their group is there. It is
-    refused when another file of the same name owns the state, unless this one has `moved` into its place.
+    With `runs` it is to be started: what sources fix at their first start is stored as soon as the lease of their
+    group is there. It is refused when another file of the same name owns the state, unless this one has `moved` into
+    its place.
     """
     lasting = is_lasting(session, spec)
     folder = state_folder(session, spec) if lasting else Path(session.queries.temporary_folder())
@@ -145,7 +146,8 @@ def state_folder(session: Session, spec: PipelineSpec) -> Path:
     if folder is not None:
         if is_remote(str(folder)):
             raise ConfigError(
-                f"the checkpoint of '{spec.name}' is to be in {str(folder).partition('://')[0]}, and a pipeline keeps it on the disk of its machine",
+                f"the checkpoint of '{spec.name}' is to be in {str(folder).partition('://')[0]}, and a "
+                "pipeline keeps it on the disk of its machine",
                 code="PIPELINE_CHECKPOINT",
                 where=spec.path,
                 hint="give checkpoint: a folder",
@@ -155,7 +157,8 @@ def state_folder(session: Session, spec: PipelineSpec) -> Path:
 
 
 class PipelineRun:
-    """Runs a planned pipeline from its start to its end; `say` takes messages for people, `counts` counts the rows of transforms."""
+    """Runs a planned pipeline from its start to its end; `say` takes messages for people, `counts` counts the rows of
+    transforms."""
 
     def __init__(
         self,

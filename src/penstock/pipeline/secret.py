@@ -1,7 +1,7 @@
 """What is secret in a pipeline, and texts without it.
 
-A secret is found as it is, in other case, and as texts have it that quote it: as Python, JSON, SQL and URLs write it, each line of one
-that has several, and its beginning where a text was cut.
+A secret is found as it is, in other case, and as texts have it that quote it: as Python, JSON, SQL and URLs write it,
+each line of one that has several, and its beginning where a text was cut.
 """
 
 from __future__ import annotations

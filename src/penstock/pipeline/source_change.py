@@ -78,9 +78,11 @@ def source_changes(
     changed: Mapping[str, str],
     elsewhere: Mapping[str, str],
 ) -> SourceChanges:
-    """Compare the sources that a group reads now, each with its words in a checkpoint, with those of the checkpoint that is there.
+    """Compare the sources that a group reads now, each with its words in a checkpoint, with those of the checkpoint
+    that is there.
 
-    `changed` are those that read something else, with the reason; `elsewhere` are those that other groups have read, with the group.
+    `changed` are those that read something else, with the reason; `elsewhere` are those that other groups have read,
+    with the group.
     """
     noted = _sources(checkpoint)
     if noted is None:

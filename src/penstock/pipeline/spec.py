@@ -102,7 +102,8 @@ class PipelineSpec:
         return self.inputs(name)[0] if node.kind == "sink" else name
 
     def may_have_key(self, name: str) -> bool:
-        """Whether the rows of a node have a key, or may get one when types are resolved: from a table, or through a query that keeps its columns."""
+        """Whether the rows of a node have a key, or may get one when types are resolved: from a table, or through a
+        query that keeps its columns."""
         seen: set[str] = set()
         waiting = [name]
         while waiting:

@@ -27,7 +27,8 @@ _FLOATS = ("float", "double")
 class StageInput:
     """A relation that views read, fed by the rows of one node.
 
-    With `keys` it is a table: a row replaces the one with its key. Without keys it is a multiset of all rows, which are inserts, unless they carry their weight.
+    With `keys` it is a table: a row replaces the one with its key. Without keys it is a multiset of all rows, which
+    are inserts, unless they carry their weight.
     """
 
     name: str
@@ -40,7 +41,8 @@ class StageInput:
     weights: bool = False
     """Whether rows carry `_weight`, as the changes of a view without a key do; then it has no keys."""
     log: bool = False
-    """Whether every row counts, whatever its key: `_op` is a column like others, and `_arrival` numbers the rows as they came. It has no keys."""
+    """Whether every row counts, whatever its key: `_op` is a column like others, and `_arrival` numbers the rows as
+    they came. It has no keys."""
     origin: tuple[tuple[str, str], ...] = ()
     """What the sources read from which its rows come, by their names; rows of what a source does not read any more go."""
     retain: Retain = "all"
@@ -127,7 +129,8 @@ class InputPlan:
 
 @dataclass(frozen=True, slots=True)
 class ViewPlan:
-    """What happens to a view: its state stays (`unchanged`, or `kept` while its changes begin anew), or it is filled again from its inputs (`rebuilt`)."""
+    """What happens to a view: its state stays (`unchanged`, or `kept` while its changes begin anew), or it is filled
+    again from its inputs (`rebuilt`)."""
 
     name: str
     change: ViewChange
@@ -209,7 +212,8 @@ def same_query(query: str, other: str) -> bool:
 
 
 def readable_columns(saved: Sequence[tuple[str, str]], wanted: Sequence[tuple[str, str]]) -> str | None:
-    """Why rows of some columns cannot be rows of others; None when they can: columns may come and go, and numbers become wider."""
+    """Why rows of some columns cannot be rows of others; None when they can: columns may come and go, and numbers
+    become wider."""
     types = dict(saved)
     for name, kind in wanted:
         if name in types and not _widens(types[name], kind):

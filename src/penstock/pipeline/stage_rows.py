@@ -38,7 +38,8 @@ def change_of(declared: StageInput, table: pa.Table, epoch: int) -> DeltaBatch:
 
 
 def aligned(rows: SavedRows, fields: Fields, keys: Sequence[int]) -> Delta:
-    """Rows as rows of other columns: those that are gone are left out, and new ones are NULL. No rows when they lack a column of the key."""
+    """Rows as rows of other columns: those that are gone are left out, and new ones are NULL. No rows when they lack
+    a column of the key."""
     types = [kernel_type(field.type) for field in fields]
     at = {name: position for position, (name, _) in enumerate(rows.columns)}
     kinds = dict(rows.columns)

@@ -43,8 +43,8 @@ class SavedRows:
 class Settling:
     """The rows that sinks have of a view whose changes begin anew.
 
-    Behind epoch `epoch` they had `base`. Sinks that have stored an epoch more than Spark notes may have one of `others` instead, so that they are
-    brought in line until the epoch `until`.
+    Behind epoch `epoch` they had `base`. Sinks that have stored an epoch more than Spark notes may have one of
+    `others` instead, so that they are brought in line until the epoch `until`.
     """
 
     epoch: int

@@ -143,7 +143,8 @@ primary_key: order_id""",
     "rate": SourceTemplate(
         about="rows that are made up, so many per second",
         node="ticks",
-        yaml="# Its rows have a `timestamp` and a `value` that counts up from 0.\ntype: rate\nrows_per_second: 5\nprimary_key: value",
+        yaml="# Its rows have a `timestamp` and a `value` that counts up from 0.\ntype: "
+        "rate\nrows_per_second: 5\nprimary_key: value",
         key="value",
         filtered_node="even_ticks",
         filtered="SELECT value, value % 10 AS digit, timestamp\nFROM ticks\nWHERE value % 2 = 0",
@@ -238,7 +239,8 @@ def starter(name: str, *, source: str, transform: str, sink: str, path: str, dat
 def _transforms(transform: str, template: SourceTemplate) -> tuple[list[str], str]:
     """The nodes between source and sink as text, and the name of the last one."""
     filtered = (
-        f"  {template.filtered_node}:\n    type: sql\n    primary_key: {template.key}\n    # Any query of Spark over each batch of other nodes.\n"
+        f"  {template.filtered_node}:\n    type: sql\n    primary_key: {template.key}\n    # "
+        "Any query of Spark over each batch of other nodes.\n"
         f"    sql: |\n{indent(template.filtered, '      ')}"
     )
     if transform == "sql":

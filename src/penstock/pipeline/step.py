@@ -67,9 +67,11 @@ class Step(ABC):
     def separated(
         self, frames: Mapping[str, DataFrame], fixed: Callable[[DataFrame], DataFrame]
     ) -> DataFrame | None:
-        """Return the rows of the node `separates`, in which those have `_error` and `_input` that it cannot take; None when it takes all of them.
+        """Return the rows of the node `separates`, in which those have `_error` and `_input` that it cannot take;
+        None when it takes all of them.
 
-        Their frame is one that Spark has persisted; it is read now. `fixed` makes of a query what it was when the epoch came first.
+        Their frame is one that Spark has persisted; it is read now. `fixed` makes of a query what it was when the
+        epoch came first.
         """
         return None
 
@@ -113,7 +115,8 @@ class SqlStep(Step):
         self._changing = changing[0] if changing else None
         if len(changing) > 1 or (changing and sum(not output.static for output in inputs.values()) > 1):
             raise ConfigError(
-                f"'{node.name}' joins or unites rows that are updated and deleted ({', '.join(changing)}) with others, and sees one batch of each at a time",
+                f"'{node.name}' joins or unites rows that are updated and deleted "
+                f"({', '.join(changing)}) with others, and sees one batch of each at a time",
                 code="PIPELINE_SQL_OPERATIONS",
                 where=str(node.place_of("sql")),
                 hint="a `view` keeps such a result right: type: view",
@@ -138,7 +141,8 @@ class SqlStep(Step):
             planned = stateless.planned(lambda: self._query(self._spark, frames))
         if planned.schema is None or planned.memory is not None:
             raise SqlError(
-                f"'{self._node.name}' has {planned.memory}: a `sql` node sees the rows of one batch at a time, so its result would depend on how rows fall into batches",
+                f"'{self._node.name}' has {planned.memory}: a `sql` node sees the rows of one batch at "
+                "a time, so its result would depend on how rows fall into batches",
                 code="PIPELINE_SQL_STATEFUL",
                 where=str(self._node.place_of("sql")),
                 hint="make it a view, which is kept right by what changed: type: view",
@@ -211,7 +215,8 @@ class SqlStep(Step):
         if changing is not None and self._origins(changing, frames) is None:
             raise on_error_refused(
                 self._node,
-                f"does more than project and filter rows of '{changing}', which are updated and deleted: it sees the newest row of each key alone",
+                f"does more than project and filter rows of '{changing}', which are updated and "
+                "deleted: it sees the newest row of each key alone",
                 hint="compute what may fail in a `sql` node of its own, which projects and filters",
             )
         with in_query_of(self._node, self._sql):
@@ -274,7 +279,8 @@ class SqlStep(Step):
     def _origins(
         self, changing: str, frames: Mapping[str, DataFrame]
     ) -> Mapping[str, frozenset[str] | None] | None:
-        """What the columns of the result are made of, when the query projects and filters rows with operations, and does nothing else."""
+        """What the columns of the result are made of, when the query projects and filters rows with operations, and
+        does nothing else."""
         return operations.origins(
             frames[changing], lambda rows: self._query(self._spark, {**frames, changing: rows})
         )

@@ -1,7 +1,8 @@
 """Secrets in fields that are stored: refused, because the checkpoint or the state has such a field as it is.
 
-Every variable is hidden where something is shown. A *secret* is a variable whose name says so, whose value is an address with a password, or
-that stands in a field for secrets. It must not be stored either; and where rows are read is part of how far they are read.
+Every variable is hidden where something is shown. A *secret* is a variable whose name says so, whose value is an
+address with a password, or that stands in a field for secrets. It must not be stored either; and where rows are read
+is part of how far they are read.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ CODE = "PIPELINE_SECRET"
 _OF_A_PLACE = re.compile(
     r"(?i)(?:^|_)(?:topics?|tables?|path|folder|directory|dir|file|name|slot|schema|prefix|bucket|host|port|user)$"
 )
-"""The ends of names of variables that say where something is, and are not secret whatever else they say: `PASSWORD_RESETS_TOPIC`."""
+"""The ends of names of variables that say where something is, and are not secret whatever else they say:
+`PASSWORD_RESETS_TOPIC`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,8 @@ _LONG = re.compile(r"(?<=['\"])([^'\"\n]{60})[^'\"\n]{10,}(?=['\"])")
 
 
 ROW_ERRORS = (
-    "sql, script, handler, expect, lookup with `from`, plugins that transform, and the sinks postgres, postgres_aggregate, kafka, clickhouse and webhook can leave "
+    "sql, script, handler, expect, lookup with `from`, plugins that transform, and the "
+    "sinks postgres, postgres_aggregate, kafka, clickhouse and webhook can leave "
     "rows out; a row that fails anywhere else ends the pipeline: put an expect before it"
 )
 """The hint for a node that does not know which of its rows has failed."""
@@ -240,7 +241,8 @@ class Validation:
         *,
         missing: Sequence[str],
     ) -> None:
-        """Report what is wrong with a field; `place` is that of the field, or of the value that lacks it. `missing` are the fields that are."""
+        """Report what is wrong with a field; `place` is that of the field, or of the value that lacks it. `missing`
+        are the fields that are."""
         dotted = ".".join(map(str, mistake.path))
         if mistake.kind == "UNKNOWN":
             text = f"{owner.name} has no field '{dotted}'"

@@ -35,8 +35,8 @@ ByteSize = Annotated[str, AfterValidator(_as_size)]
 class ViewInput:
     """What the SQL of a view reads: the rows of a node, under the name of a relation.
 
-    A table has the row of each key, or every row where the node has no key. A log has every row that came, also when the node has a key: `_op`
-    is a column like others, and `_arrival` numbers the rows.
+    A table has the row of each key, or every row where the node has no key. A log has every row that came, also when
+    the node has a key: `_op` is a column like others, and `_arrival` numbers the rows.
     """
 
     node: str
@@ -63,11 +63,13 @@ class ViewTransformNode(TransformNode):
 
     @abstractmethod
     def reads(self, names: Mapping[str, str], operations: Collection[str] = ()) -> tuple[ViewInput, ...]:
-        """Return the relations of its SQL, of all nodes by their names in lower case; `operations` are those whose rows have `_op`."""
+        """Return the relations of its SQL, of all nodes by their names in lower case; `operations` are those whose
+        rows have `_op`."""
 
     @abstractmethod
     def definition(self, columns: Mapping[str, Sequence[str]]) -> str:
-        """Return the SQL of the view; `columns` are those of each relation that it reads, but for views of its own flow. An unknown column is an error."""
+        """Return the SQL of the view; `columns` are those of each relation that it reads, but for views of its own
+        flow. An unknown column is an error."""
 
     def inputs(self, names: Mapping[str, str]) -> tuple[str, ...]:
         return tuple(read.node for read in self.reads(names))

@@ -1,12 +1,15 @@
-"""The views of one level of a pipeline: one durable flow, one tick for each epoch, and the changes of the views for the next nodes.
+"""The views of one level of a pipeline: one durable flow, one tick for each epoch, and the changes of the views for
+the next nodes.
 
-1. `step` takes the rows of an epoch for all inputs together and runs one tick, which is in the log of the flow when it returns; the changes of the views go on.
-2. Sinks store them. When the process dies before all of them have, Spark gives the epoch again: `step` then finds the tick in the log and returns the same
+1. `step` takes the rows of an epoch for all inputs together and runs one tick, which is in the log of the flow when
+  it returns; the changes of the views go on.
+2. Sinks store them. When the process dies before all of them have, Spark gives the epoch again: `step` then finds the
+  tick in the log and returns the same
    changes, without a tick.
 3. Spark notes that the epoch is done, and `finalize` is called: now, and only now, the log may be cut.
 
-A definition that has changed is taken over by `open`: what did not change keeps its state. The changes of a view that was made again are the difference
-between what sinks have of it and its new answer.
+A definition that has changed is taken over by `open`: what did not change keeps its state. The changes of a view that
+was made again are the difference between what sinks have of it and its new answer.
 """
 
 from __future__ import annotations
@@ -88,9 +91,10 @@ class ViewStage:
     ) -> None:
         """Describe a stage; nothing is opened. Views come after those that they read.
 
-        `directory` is a folder of this machine, or the URI of one in an object store, where `name` is its owner in the state backend. With `shards` the
-        tasks of Spark have the state, otherwise this process; state beyond `memory` is in files. A checkpoint is taken when the log has grown by `checkpoint_every` bytes.
-        `secrets` are texts in the SQL of views that the files must not show.
+        `directory` is a folder of this machine, or the URI of one in an object store, where `name` is its owner in
+        the state backend. With `shards` the tasks of Spark have the state, otherwise this process; state beyond
+        `memory` is in files. A checkpoint is taken when the log has grown by `checkpoint_every` bytes. `secrets` are
+        texts in the SQL of views that the files must not show.
         """
         self._session = session
         self._directory = directory
@@ -121,12 +125,14 @@ class ViewStage:
         return tuple(field.name for field in self._fields(view))
 
     def plan(self) -> StagePlan:
-        """Return what `open` would do to the state that is there. It reads one small file, and calls neither Spark nor the flow."""
+        """Return what `open` would do to the state that is there. It reads one small file, and calls neither Spark
+        nor the flow."""
         return compare(self._store().read(), list(self._inputs.values()), list(self._views.values()))
 
     @property
     def has_waiting_changes(self) -> bool:
-        """Whether the next epoch has changes although no row comes: a view is new or another one, and sinks do not have all of it yet."""
+        """Whether the next epoch has changes although no row comes: a view is new or another one, and sinks do not
+        have all of it yet."""
         return not self.plan().is_unchanged or any(self._store().settling_names())
 
     def schema(self, view: str) -> StructType:
@@ -141,8 +147,9 @@ class ViewStage:
     def open(self, *, committed: int, fresh: Collection[str] = ()) -> StagePlan:
         """Open the flow, or make it, with these inputs and views; returns what that meant for its state.
 
-        `committed` is the last epoch that is done in Spark's checkpoint, -1 before the first one. StateError when the flow and the checkpoint do not
-        belong together. `fresh` are views whose readers begin anew: all rows of these go on with the next epoch.
+        `committed` is the last epoch that is done in Spark's checkpoint, -1 before the first one. StateError when the
+        flow and the checkpoint do not belong together. `fresh` are views whose readers begin anew: all rows of these
+        go on with the next epoch.
         """
         self.close()
         flow = EpochFlow(
@@ -169,8 +176,9 @@ class ViewStage:
     def step(self, epoch: int, frames: Mapping[str, DataFrame | pa.Table]) -> dict[str, DataFrame]:
         """Run the tick of an epoch and return the changes of each wanted view, as rows with `_op` or `_weight`.
 
-        An input that is not among `frames` has no rows in this epoch. When the flow has the tick of the epoch already, the frames are not read, and the changes
-        are those of then. On an error nothing has changed, but for a view whose key is none: its tick has happened, and the error comes again.
+        An input that is not among `frames` has no rows in this epoch. When the flow has the tick of the epoch
+        already, the frames are not read, and the changes are those of then. On an error nothing has changed, but for
+        a view whose key is none: its tick has happened, and the error comes again.
         """
         flow = self._opened()
         last = flow.epoch
@@ -459,7 +467,8 @@ def _refuse_marks(view: StageView, fields: Fields) -> None:
 
 
 def _shown(view: StageView, fields: Fields) -> Fields:
-    """The columns of the changes of a view. Only keys are NOT NULL in rows that may be deletes of a view that had other columns."""
+    """The columns of the changes of a view. Only keys are NOT NULL in rows that may be deletes of a view that had
+    other columns."""
     if not view.keys:
         return (*fields, Field(WEIGHT, "bigint", False))
     keys = _positions(view, fields)
@@ -510,13 +519,15 @@ def _require_together(epoch: int | None, committed: int, where: str) -> None:
         return
     if epoch < committed:
         raise StateError(
-            f"the query has done epoch {committed} according to its checkpoint, and its views have only epoch {epoch}: they would lack rows",
+            f"the query has done epoch {committed} according to its checkpoint, and its views have "
+            f"only epoch {epoch}: they would lack rows",
             code="VIEW_BEHIND",
             where=where,
             hint="put back the state of the views that belongs to the checkpoint, or begin again with both empty",
         )
     raise StateError(
-        f"the views have epoch {epoch}, and the query has done epoch {committed} according to its checkpoint: the epochs between would come again with other rows",
+        f"the views have epoch {epoch}, and the query has done epoch {committed} according to "
+        "its checkpoint: the epochs between would come again with other rows",
         code="VIEW_AHEAD",
         where=where,
         hint="put back the checkpoint that belongs to the views, or begin again with both empty",

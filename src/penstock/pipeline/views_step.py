@@ -173,7 +173,8 @@ class ViewsStep(Step):
     def _fresh(self, values: Namespace | None) -> tuple[str, ...]:
         """The views with a reader that has nothing of theirs yet: all readers get all rows.
 
-        Views without a key are none, nor those with a reader for which every row counts: who has had their rows could not take them again.
+        Views without a key are none, nor those with a reader for which every row counts: who has had their rows could
+        not take them again.
         """
         before = None if values is None else values.within(f"views {self.level}").get(READERS)
         if before is None:
@@ -191,7 +192,8 @@ class ViewsStep(Step):
         rows = {relation: frames[node] for relation, node in self._sources.items()}
         with self._in_file():
             changes = self._stage.step(epoch, rows)
-        # In the session of the batch, as all other rows: queries of the pipeline that run beside each other have their own functions and settings.
+        # In the session of the batch, as all other rows: queries of the pipeline that run beside each other have
+        # their own functions and settings.
         spark = next((frame.sparkSession for frame in rows.values()), None)
         return (
             changes

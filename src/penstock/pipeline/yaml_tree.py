@@ -1,7 +1,7 @@
 """YAML as a tree in which every key and every value has its place.
 
-It is YAML 1.2's core schema: `yes`, `no`, `on` and dates are text. Keys are text, and none is there twice. Anchors and merge keys (`<<`) are
-resolved, within bounds: a small file cannot become a huge tree.
+It is YAML 1.2's core schema: `yes`, `no`, `on` and dates are text. Keys are text, and none is there twice. Anchors
+and merge keys (`<<`) are resolved, within bounds: a small file cannot become a huge tree.
 """
 
 from __future__ import annotations

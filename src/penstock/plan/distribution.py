@@ -1,9 +1,10 @@
 """Where the rows of a plan are when the kernel runs in shards, and which of them travel before an operator reads them.
 
-Every shard runs the same operators over its own rows. The rows of a node are **by keys** (on the shard that the hash of the key columns
-says, `penstock.data.hashing.shard_of`), **any** (wherever the rows that they come from are), in **one place** (the home shard, number 0)
-or **everywhere** (every shard has all of them). An operator whose output is in one place runs on the home shard only.
-Rows that an operator must see together meet by an exchange: by keys, to one place, to every shard, or to the driver.
+Every shard runs the same operators over its own rows. The rows of a node are **by keys** (on the shard that the hash
+of the key columns says, `penstock.data.hashing.shard_of`), **any** (wherever the rows that they come from are), in
+**one place** (the home shard, number 0) or **everywhere** (every shard has all of them). An operator whose output is
+in one place runs on the home shard only. Rows that an operator must see together meet by an exchange: by keys, to one
+place, to every shard, or to the driver.
 
 | node | before it reads its inputs | its rows |
 |---|---|---|
@@ -24,12 +25,12 @@ Rows that an operator must see together meet by an exchange: by keys, to one pla
 | Recursive | in one place, with everything that the step reads; with a step that asks Spark to the driver | one place |
 | Spark | to the driver, which asks Spark | one place: the driver hands them to the home shard |
 
-An operator over inputs that are everywhere is everywhere, and one over inputs in one place is there: nothing travels. Rows that are by some
-of the wanted keys need no exchange, because rows that are equal in all keys are equal in these. The shard of such a row is that of the keys
-it is by: the words of an index by all keys do not say it.
+An operator over inputs that are everywhere is everywhere, and one over inputs in one place is there: nothing travels.
+Rows that are by some of the wanted keys need no exchange, because rows that are equal in all keys are equal in these.
+The shard of such a row is that of the keys it is by: the words of an index by all keys do not say it.
 
-A recursion in shards would need, for every level of every tick, an exchange of the level's rows and a count over all shards: the recursion
-ends when no shard has a new row, and its limits are on all rows.
+A recursion in shards would need, for every level of every tick, an exchange of the level's rows and a count over all
+shards: the recursion ends when no shard has a new row, and its limits are on all rows.
 """
 
 from __future__ import annotations

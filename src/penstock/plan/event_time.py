@@ -1,8 +1,9 @@
 """Which columns follow the event time of a source with a lateness: a bound behind which none of their rows will change any more.
 
-Every change that a source accepts has an event time that is not before its watermark (or none). From there on, intervals of values are followed
-through the plan: `window(ts, '1 minute').start` is a time less a remainder that is between two numbers, so its changes are not before the watermark less a minute or two.
-The bound may be lower than it need be, never higher.
+Every change that a source accepts has an event time that is not before its watermark (or none). From there on,
+intervals of values are followed through the plan: `window(ts, '1 minute').start` is a time less a remainder that is
+between two numbers, so its changes are not before the watermark less a minute or two. The bound may be lower than it
+need be, never higher.
 """
 
 from __future__ import annotations
@@ -141,7 +142,8 @@ def _columns(node: Node, relations: Mapping[str, Times]) -> Sequence[_Value]:
 
 
 def _asof(node: Asof, relations: Mapping[str, Times]) -> Sequence[_Value]:
-    """The time of the left side: a right row that comes reaches left rows behind it (backward), or before it, as far as the tolerance."""
+    """The time of the left side: a right row that comes reaches left rows behind it (backward), or before it, as far
+    as the tolerance."""
     left = event_times(node.left, relations)[node.left_time]
     right = event_times(node.right, relations)[node.right_time]
     if node.direction != "backward" and right is not None:

@@ -1,8 +1,9 @@
-"""The plan of a view in shards: exchanges put in where `penstock.plan.distribution` has rows travel, and where each operator runs.
+"""The plan of a view in shards: exchanges put in where `penstock.plan.distribution` has rows travel, and where each
+operator runs.
 
-Operators run on every shard, on the home shard ("home"), or in the driver: what only Spark can compute, and a recursion with such a part.
-A top-k without a partition runs twice: each shard has its own first rows, and those meet on the home shard. The rows of an aggregate without
-keys travel consolidated, so that equal ones travel as one.
+Operators run on every shard, on the home shard ("home"), or in the driver: what only Spark can compute, and a
+recursion with such a part. A top-k without a partition runs twice: each shard has its own first rows, and those meet
+on the home shard. The rows of an aggregate without keys travel consolidated, so that equal ones travel as one.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """When an operator may forget: rows and groups that no change to come can reach any more.
 
-A row goes when columns of it are behind bounds of event times. What an operator has given of it stays with those who have read it.
+A row goes when columns of it are behind bounds of event times. What an operator has given of it stays with those who
+have read it.
 
 - A group, or a partition, goes when one of its keys is behind the bound of its own time.
-- A row of a join goes when no change of the other side can match it. Where the other side's rows are shown also without a match, its row
-  must know all of its matches as long as one of them may come or go: then a row stays until that is over for everything that it matches.
+- A row of a join goes when no change of the other side can match it. Where the other side's rows are shown also
+  without a match, its row must know all of its matches as long as one of them may come or go: then a row stays until
+  that is over for everything that it matches.
 """
 
 from __future__ import annotations

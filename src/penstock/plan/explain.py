@@ -46,9 +46,10 @@ TIERS: tuple[Tier, ...] = ("kernel", "spark", "recompute")
 class OperatorLine:
     """One operator of a view: what it does, who runs it, what a tick costs, and why when that is not the best.
 
-    `distribution` is where its rows are when the view runs in shards ("by customer_id", "any", "one place", "everywhere"), and `exchange`
-    how they travel to the operator that reads them ("exchange by customer_id"); it is empty when they stay. `state` says, over a source with
-    a lateness, whether the operator frees state behind the watermark.
+    `distribution` is where its rows are when the view runs in shards ("by customer_id", "any", "one place",
+    "everywhere"), and `exchange` how they travel to the operator that reads them ("exchange by customer_id"); it is
+    empty when they stay. `state` says, over a source with a lateness, whether the operator frees state behind the
+    watermark.
     """
 
     depth: int
@@ -119,8 +120,8 @@ def explain(
 ) -> Explanation:
     """Return the operators of a view with tier, cost, reason and distribution.
 
-    `cost` says what an aggregate function costs per tick, `relations` where the rows of sources and other views are, and `times` which columns of
-    those that read a source with a lateness follow its event time.
+    `cost` says what an aggregate function costs per tick, `relations` where the rows of sources and other views are,
+    and `times` which columns of those that read a source with a lateness follow its event time.
     """
     root = Edge(distribute_view(view, relations))
     lines = tuple(_lines(root, 0, frozenset(view.statics), cost, times))

@@ -1,8 +1,8 @@
 """How far apart in time two rows of a join can be that match, as its condition says it.
 
-`b.ts BETWEEN a.ts AND a.ts + INTERVAL 10 MINUTES` bounds the difference of two columns from both sides, an equal key bounds it by zero.
-Each side of a comparison is followed as a sum of columns, each added or subtracted, and of something that lies between two numbers of microseconds. A bound may be wider
-than it need be, never narrower.
+`b.ts BETWEEN a.ts AND a.ts + INTERVAL 10 MINUTES` bounds the difference of two columns from both sides, an equal key
+bounds it by zero. Each side of a comparison is followed as a sum of columns, each added or subtracted, and of
+something that lies between two numbers of microseconds. A bound may be wider than it need be, never narrower.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _UTC = ("UTC", "Etc/UTC", "Z")
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """Of two rows that match, the right time is at most `after` microseconds behind the left one, and at most `before` before it."""
+    """Of two rows that match, the right time is at most `after` microseconds behind the left one, and at most
+    `before` before it."""
 
     after: int | None = None
     before: int | None = None

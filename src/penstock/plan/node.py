@@ -251,8 +251,9 @@ class Recursive:
     """The rows of `anchor`, then those that `step` makes of the rows it made last, until there are none.
 
     `step` reads the last rows through a Scan named `name`, and all rows found so far through one named `so_far(name)`, as UNION
-    (without ALL) needs it. More than `max_depth` levels, or `max_rows` rows, are an error; None stands for Spark's defaults, -1 for no bound.
-    With a `limit`, it ends with the level up to which there are so many rows, and the level of a row is the last column.
+    (without ALL) needs it. More than `max_depth` levels, or `max_rows` rows, are an error; None stands for Spark's
+    defaults, -1 for no bound. With a `limit`, it ends with the level up to which there are so many rows, and the
+    level of a row is the last column.
     """
 
     fields: Fields
@@ -279,14 +280,15 @@ class Spark:
     """What the kernel lacks, kept as a position in the Catalyst plan and run by Spark.
 
     A `stateless` one with bindings gives its input's columns and then one column per expression of Spark's, over the delta
-    only (tier `spark`); a stateless one without is an operator that looks at one row at a time. The others are recomputed over the
-    inputs that the kernel keeps and diffed (tier `recompute`); inputs beyond the operator's children are the one-row plans of its
-    scalar subqueries. `path` holds positions in the optimized plan, as `Front.java` numbers plan nodes and expressions: the
-    operator's, then those of the aggregate calls that are wanted when it is not all of them; or one per expression.
-    `bindings` has, per expression, the positions inside it that are input columns, with the column (-1 is the tick's time).
-    `where` has, per expression, the boolean input column on whose TRUE rows alone it counts, or None: it must not raise on others.
-    `cut` has the positions of the plans that the inputs stand for, when these are not the operator's own children: what sorts and
-    places the rows of an operator that sees their order is run with it. `meaning` is a digest of what Spark computes: positions in the
+    only (tier `spark`); a stateless one without is an operator that looks at one row at a time. The others are
+    recomputed over the inputs that the kernel keeps and diffed (tier `recompute`); inputs beyond the operator's
+    children are the one-row plans of its scalar subqueries. `path` holds positions in the optimized plan, as
+    `Front.java` numbers plan nodes and expressions: the operator's, then those of the aggregate calls that are wanted
+    when it is not all of them; or one per expression. `bindings` has, per expression, the positions inside it that
+    are input columns, with the column (-1 is the tick's time). `where` has, per expression, the boolean input column
+    on whose TRUE rows alone it counts, or None: it must not raise on others. `cut` has the positions of the plans
+    that the inputs stand for, when these are not the operator's own children: what sorts and places the rows of an
+    operator that sees their order is run with it. `meaning` is a digest of what Spark computes: positions in the
     plans of two views may be the same for different things.
     """
 
@@ -304,7 +306,8 @@ class Spark:
 
 @dataclass(frozen=True, slots=True)
 class KernelFirst(Spark):
-    """Expressions of the kernel's own that some rows are beyond, as those with a regular expression of Java's alone: Spark is asked for a delta with such rows.
+    """Expressions of the kernel's own that some rows are beyond, as those with a regular expression of Java's alone:
+    Spark is asked for a delta with such rows.
 
     `expressions` has, per expression of Spark's, the same one over the columns of the input.
     """
@@ -316,8 +319,9 @@ class KernelFirst(Spark):
 class Exchange:
     """The input's rows in another place, when the kernel runs in shards: `penstock.plan.exchange` puts it between operators.
 
-    Rows go to the shard that the hash of `keys` says ("by"), to the home shard, to every shard, or to the driver. Every shard has all rows of an input that
-    is `copied`, and takes its part of them. The `name` is the same for equal exchanges and different for others.
+    Rows go to the shard that the hash of `keys` says ("by"), to the home shard, to every shard, or to the driver.
+    Every shard has all rows of an input that is `copied`, and takes its part of them. The `name` is the same for
+    equal exchanges and different for others.
     """
 
     fields: Fields

@@ -1,4 +1,5 @@
-"""Columns that tell the rows of a plan apart, where the plan itself shows it: the keys of groups, as far as they reach the top."""
+"""Columns that tell the rows of a plan apart, where the plan itself shows it: the keys of groups, as far as they
+reach the top."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from penstock.plan.node import Aggregate, Filter, Node, Project, TopK, Window
 
 
 def unique_columns(node: Node) -> tuple[int, ...] | None:
-    """The columns by which no two rows are alike, by their positions, as `<=>` compares them; none of them for at most one row, None when that is not known."""
+    """The columns by which no two rows are alike, by their positions, as `<=>` compares them; none of them for at
+    most one row, None when that is not known."""
     if isinstance(node, Aggregate):
         return tuple(range(len(node.keys)))
     if isinstance(node, Filter | TopK | Window):

@@ -94,7 +94,8 @@ class Target:
     status: QueryStatus = field(default_factory=QueryStatus)
     """Where the sink reports what it waits for."""
     refused: RefusedRows | None = None
-    """Where a sink notes rows that its system refuses for their values, and which it leaves out; None where such a row fails the epoch."""
+    """Where a sink notes rows that its system refuses for their values, and which it leaves out; None where such a
+    row fails the epoch."""
     settings: Settings = field(kw_only=True)
     """The settings of the session that runs the query."""
 
@@ -130,7 +131,8 @@ class Sink(ABC):
     needs_checkpoint: bool = True
     """Whether a query that goes on after a restart must say where its checkpoint is."""
     takes_operations: ClassVar[bool] = False
-    """Whether `write` knows what `Target.operation` means: it deletes in update mode, and shows or stores the operation in append mode."""
+    """Whether `write` knows what `Target.operation` means: it deletes in update mode, and shows or stores the
+    operation in append mode."""
     reads_all_rows: ClassVar[bool] = True
     """Whether `write` reads every row of an epoch; False for a function of the user's, which may not."""
 
@@ -159,7 +161,8 @@ class Sink(ABC):
         """
 
     def check_connection(self, target: Target) -> None:  # noqa: B027
-        """Called in the place of `check` for rows whose columns nobody knows before they come: try the connection, change nothing. `close` comes after it.
+        """Called in the place of `check` for rows whose columns nobody knows before they come: try the connection,
+        change nothing. `close` comes after it.
 
         Raising refuses the start.
         """

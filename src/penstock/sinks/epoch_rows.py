@@ -20,9 +20,9 @@ TOO_LARGE = "spark.driver.maxResultSize"
 class EpochRows:
     """The rows of a frame, cached while the `with` block lasts; each `batches()` returns them again.
 
-    Spark caches them as Arrow batches: one job computes them, and one more fetches each group of partitions. After a small epoch (`last`)
-    the next one is expected to be small too, and one job brings its rows to the driver; if they are more than the driver takes,
-    Spark caches them after all.
+    Spark caches them as Arrow batches: one job computes them, and one more fetches each group of partitions. After a
+    small epoch (`last`) the next one is expected to be small too, and one job brings its rows to the driver; if they
+    are more than the driver takes, Spark caches them after all.
     """
 
     def __init__(self, frame: DataFrame, *, last: EpochRows | None = None) -> None:

@@ -16,7 +16,8 @@ def refuse_incompatible(
 ) -> None:
     """Refuse a schema whose rows could not be read together with the old ones; columns `apart` are not compared.
 
-    A column may be added or left out; a type may not change. In a format whose files have no names of columns (`fixed`) nothing may.
+    A column may be added or left out; a type may not change. In a format whose files have no names of columns
+    (`fixed`) nothing may.
     """
     old_types = {field.name: field.dataType.simpleString() for field in old if field.name not in apart}
     new_types = {field.name: field.dataType.simpleString() for field in new if field.name not in apart}

@@ -1,8 +1,9 @@
 """Rows as ticks of an incremental flow: each epoch is one tick, and its number tells a repetition.
 
-The flow knows how many epochs of each query are in: its log has the rows and the number of an epoch in one record, which is synced before Spark notes the epoch
-as done. So after a crash the flow is where the query is, or one epoch ahead, which comes again and counts once. A flow that has not seen what the query has already
-read refuses it, because its views would lack those rows; so does one that has seen more than the query has begun.
+The flow knows how many epochs of each query are in: its log has the rows and the number of an epoch in one record,
+which is synced before Spark notes the epoch as done. So after a crash the flow is where the query is, or one epoch
+ahead, which comes again and counts once. A flow that has not seen what the query has already read refuses it, because
+its views would lack those rows; so does one that has seen more than the query has begun.
 """
 
 from __future__ import annotations

@@ -211,7 +211,8 @@ class IcebergSink(ServerSink):
         return -1 if row is None or row.epoch is None else int(row.epoch)
 
     def _fitted(self, frame: DataFrame) -> DataFrame:
-        """The frame with the table's columns, and with the operation of each row; columns that the query does not have are NULL."""
+        """The frame with the table's columns, and with the operation of each row; columns that the query does not
+        have are NULL."""
         from pyspark.sql import functions as F  # as PySpark's users have it
 
         operation = self.target.operation

@@ -1,7 +1,9 @@
-"""A view as an Iceberg table: one MERGE per transaction, whose snapshot says the sink, the tick, and the snapshots of the tables that the view stands for.
+"""A view as an Iceberg table: one MERGE per transaction, whose snapshot says the sink, the tick, and the snapshots of
+the tables that the view stands for.
 
-A change is rows that go and rows that come. Those that go are found by the key, or by all columns in a table without one, and those that come match nothing: so an
-update is both, and one statement is enough. Iceberg is written by Spark, so that a transaction takes a second or two; changes that come meanwhile are merged together.
+A change is rows that go and rows that come. Those that go are found by the key, or by all columns in a table without
+one, and those that come match nothing: so an update is both, and one statement is enough. Iceberg is written by
+Spark, so that a transaction takes a second or two; changes that come meanwhile are merged together.
 """
 
 from __future__ import annotations
@@ -74,7 +76,8 @@ class IcebergViewSink(ViewSink):
         unlike = [field for field in target.fields if field.name in found_by and "map<" in field.type]
         if unlike:
             raise DataError(
-                f"column '{unlike[0].name}' is a map: rows of a view without a key are found by all columns, and maps cannot be compared",
+                f"column '{unlike[0].name}' is a map: rows of a view without a key are found by all "
+                "columns, and maps cannot be compared",
                 code="SINK_TYPE",
                 where=target.name,
                 hint=f"write map_entries({unlike[0].name}) in the view, or follow it with a key: flow.sink(..., key=[...])",
@@ -281,7 +284,8 @@ class IcebergViewSink(ViewSink):
             raise fenced(f"the table {self.options.table}", where=self.describe())
 
     def _read_mark(self, table: IcebergTable, target: ViewTarget) -> int | None:
-        """The tick of the current rows; None when no snapshot that is kept says it. DataError when the rows are not the sink's."""
+        """The tick of the current rows; None when no snapshot that is kept says it. DataError when the rows are not
+        the sink's."""
         newest = last_change(table)
         if newest is None:
             return None

@@ -1,7 +1,7 @@
 """What changes of a view do to the row of each key: -old +new of one key is an update.
 
-A view with a key has at most one row per key, so that every key of a change has at most one row that goes and one that comes. Anything else
-shows that the columns are no key of the view.
+A view with a key has at most one row per key, so that every key of a change has at most one row that goes and one
+that comes. Anything else shows that the columns are no key of the view.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
 """The rows of a view as a LanceDB table, whose vectors applications search: changed by key, with the tick as its mark.
 
-LanceDB commits one table at a time, so rows and mark are two commits, and a row that came in one tick and went in the next would stay if changes were
-handed over again as their sum. A third one makes that safe: the mark says first that a tick is pending. Steps of a change:
+LanceDB commits one table at a time, so rows and mark are two commits, and a row that came in one tick and went in the
+next would stay if changes were handed over again as their sum. A third one makes that safe: the mark says first that
+a tick is pending. Steps of a change:
 
 1. the mark has the tick as pending;
 2. rows are inserted, updated and deleted, in one commit;
 3. the mark is the tick, and nothing is pending.
 
-When something is pending as the table is opened, nobody knows whether step 2 has happened: there is no mark, and the caller replaces all rows.
+When something is pending as the table is opened, nobody knows whether step 2 has happened: there is no mark, and the
+caller replaces all rows.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ _KEY_TYPES = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.string(), pa.lar
 class LanceTable:
     """A table with the rows of a view; `key` is one column that tells them apart, `embedding` the column that is searched.
 
-    The table is made when it is not there. `dimensions` are those of the vectors: LanceDB searches only vectors of a declared length.
+    The table is made when it is not there. `dimensions` are those of the vectors: LanceDB searches only vectors of a
+    declared length.
     """
 
     def __init__(

@@ -1,4 +1,5 @@
-"""Rows of a change stream in a sink: the operation of each row, for tables that know what it means and for those that only grow."""
+"""Rows of a change stream in a sink: the operation of each row, for tables that know what it means and for those that
+only grow."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The changes of a view as Parquet files in a local folder: one file per transaction, which is there whole or not at all.
 
-A file is named by the last tick in it and by the sink, so that its name is the mark: `changes-000000000042-<sink>.parquet`. It is written under another
-name, synced and renamed. Rows have the tick in `_tick`; with a key, `_op` says what happened to the key (`r` for a row that was there at the beginning, `i`, `u`,
-`d` with the row that is gone), and without one `_weight` how often the row comes or goes.
+A file is named by the last tick in it and by the sink, so that its name is the mark:
+`changes-000000000042-<sink>.parquet`. It is written under another name, synced and renamed. Rows have the tick in
+`_tick`; with a key, `_op` says what happened to the key (`r` for a row that was there at the beginning, `i`, `u`, `d`
+with the row that is gone), and without one `_weight` how often the row comes or goes.
 """
 
 from __future__ import annotations

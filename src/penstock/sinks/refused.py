@@ -1,8 +1,10 @@
-"""Rows of an epoch that the system of a sink refuses for their values: which they are stays what it was when the epoch comes again.
+"""Rows of an epoch that the system of a sink refuses for their values: which they are stays what it was when the
+epoch comes again.
 
-What a system refuses may depend on what it has: a row whose key is there already would be refused again when it was stored the first time. So a
-sink notes the rows that it leaves out in the state backend before it commits the others, with the number of the epoch. An epoch that the sink has
-committed is not looked at again; one that it has not is looked at anew.
+What a system refuses may depend on what it has: a row whose key is there already would be refused again when it was
+stored the first time. So a sink notes the rows that it leaves out in the state backend before it commits the others,
+with the number of the epoch. An epoch that the sink has committed is not looked at again; one that it has not is
+looked at anew.
 """
 
 from __future__ import annotations

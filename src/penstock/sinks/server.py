@@ -31,9 +31,9 @@ class ServerOptions(Options):
 class ServerSink(Sink):
     """A sink whose rows go to a server, through `retry`.
 
-    An error for which `transient` has a reason is tried again: at the start of a query for a few seconds, in an epoch for as long as
-    the option `retry_for` says. Any other error of the client ends the query in the words of `translate`. After both the connection is
-    closed, and the next attempt opens another.
+    An error for which `transient` has a reason is tried again: at the start of a query for a few seconds, in an epoch
+    for as long as the option `retry_for` says. Any other error of the client ends the query in the words of
+    `translate`. After both the connection is closed, and the next attempt opens another.
     """
 
     Options: ClassVar[type[ServerOptions]] = ServerOptions
@@ -71,7 +71,8 @@ class ServerSink(Sink):
         """Called by `check`, again after a transient error: refuse what does not fit what the server has, and change nothing."""
 
     def check_reachable(self, target: Target) -> None:
-        """Called by `check_connection`, again after a transient error: connect, refuse a table or topic that is not there, and change nothing."""
+        """Called by `check_connection`, again after a transient error: connect, refuse a table or topic that is not
+        there, and change nothing."""
 
     def prepare(self, target: Target) -> None:
         """Called by `open`, again after a transient error: create or widen the table, look up the last committed epoch."""

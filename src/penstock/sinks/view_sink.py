@@ -130,7 +130,8 @@ class ViewSink(ABC):
 
     @abstractmethod
     def replace(self, rows: pa.Table, tick: int) -> None:
-        """Be these rows, which the view had after a tick, and move the mark there, back too. A log of changes only begins with them."""
+        """Be these rows, which the view had after a tick, and move the mark there, back too. A log of changes only
+        begins with them."""
 
     def rewrites(self, changes: Sequence[Change]) -> bool:
         """Whether `replace` is the cheaper way to store some changes; only asked of a sink that `replaces`."""

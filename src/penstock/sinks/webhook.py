@@ -135,7 +135,8 @@ class WebhookSink(ServerSink):
         refused: RefusedRows,
         left_out: Counter[str],
     ) -> int:
-        """Send a chunk of rows, each with what a dead letter has of it: in ever smaller parts where one is refused. Return how many were sent."""
+        """Send a chunk of rows, each with what a dead letter has of it: in ever smaller parts where one is refused.
+        Return how many were sent."""
         count, parts = 0, [(0, len(chunk))]
         while parts:
             begin, end = parts.pop()
@@ -193,7 +194,8 @@ class WebhookSink(ServerSink):
                 "the webhook",
                 status,
                 where=self._location,
-                hint="rows of earlier requests are sent again when the query is started again; on_error of the node in a pipeline leaves such a row out",
+                hint="rows of earlier requests are sent again when the query is started again; on_error of "
+                "the node in a pipeline leaves such a row out",
             )
         raise ConnectorError(
             f"the webhook answers {status}",

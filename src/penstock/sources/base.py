@@ -26,7 +26,8 @@ class SourceContext:
     spark: SparkSession
     settings: Settings
     state: Namespace | None = None
-    """What the source remembers from one start to the next, such as columns that it has inferred; None where it begins anew each time."""
+    """What the source remembers from one start to the next, such as columns that it has inferred; None where it
+    begins anew each time."""
     folder: str | None = None
     """A folder of the source's own beside the checkpoint, for a source that keeps more; None is a temporary one."""
     goes_on: bool = False
@@ -48,7 +49,8 @@ class SourceFrame:
 
 @dataclass(frozen=True, slots=True)
 class ExternalResource:
-    """Something that a source makes in another system and leaves there when its query ends: enough to remove it, and nothing secret."""
+    """Something that a source makes in another system and leaves there when its query ends: enough to remove it, and
+    nothing secret."""
 
     what: str
     """In words, with its name: `replication slot penstock_shop_orders`."""
@@ -82,8 +84,8 @@ class OffsetReporter(Protocol):
 class Source(ABC):
     """One origin of rows, made from the options of the user; the twin of `Sink`.
 
-    A source is a plan of Spark's: `read` returns it, and Spark reads the records when a query runs. Lag is what Spark says in the progress of
-    each epoch (`QueryProgress.sources`).
+    A source is a plan of Spark's: `read` returns it, and Spark reads the records when a query runs. Lag is what Spark
+    says in the progress of each epoch (`QueryProgress.sources`).
     """
 
     Options: ClassVar[type[Options]] = SparkOptions
@@ -121,7 +123,8 @@ class Source(ABC):
 
     @classmethod
     def remove(cls, resource: ExternalResource, url: str) -> bool:
-        """Called when the state of a pipeline is reset: remove what a source has made, at the address of its system; False when it is not there."""
+        """Called when the state of a pipeline is reset: remove what a source has made, at the address of its system;
+        False when it is not there."""
         return False
 
     def check(self) -> None:  # noqa: B027  # most are tried by `read`

@@ -60,8 +60,9 @@ class CsvSource(Source):
         rows = first_start.only_earlier(context, files)
         fields = F.struct(*[F.col(f"`{name}`") for name in own.names])
         parsed = rows.select("*", fields.alias(PARSED), F.col("_metadata.file_path").alias(FILE))
-        # Spark does not parse columns that the query does not use, and a record would be bad in one query and good in another: so all
-        # are used here. As text, because CSV of nothing but NULLs is NULL, and JSON takes Spark a third of a second to bring up.
+        # Spark does not parse columns that the query does not use, and a record would be bad in one query and good in
+        # another: so all are used here. As text, because CSV of nothing but NULLs is NULL, and JSON takes Spark a
+        # third of a second to bring up.
         is_corrupt = F.col(CORRUPT).isNotNull() & (F.length(F.col(PARSED).cast("string")) >= 0)
         loses_digits = lossy(F.col(PARSED), own)
         is_bad = is_corrupt if loses_digits is None else is_corrupt | loses_digits

@@ -1,7 +1,7 @@
 """A bounded source as ranges that are fixed at the first start: one small file each, so that Spark's source of files tracks them.
 
-Spark notes which files an epoch has, reads exactly those again after a crash, takes so many per epoch, and ends when there are no more. The
-rows of a range are read by the tasks that get its file.
+Spark notes which files an epoch has, reads exactly those again after a crash, takes so many per epoch, and ends when
+there are no more. The rows of a range are read by the tasks that get its file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ FOLDER = "folder"
 def folder_of(context: SourceContext) -> Folder:
     """Return the folder of a source, which may be a temporary one.
 
-    Its name is among what the source remembers: of two processes that plan a first start, each has its own, and that of the one which runs counts.
+    Its name is among what the source remembers: of two processes that plan a first start, each has its own, and that
+    of the one which runs counts.
     """
     if context.folder is None or context.state is None:
         return Folder(context.spark, context.folder or context.temporary_folder())

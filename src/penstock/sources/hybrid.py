@@ -1,8 +1,8 @@
 """A history that comes to an end, then a live source: where one ends and the other begins, so that nothing is missed or doubled.
 
-With a cursor, a column that only grows, the boundary is its greatest value in the history at the first start: the history gives the rows up to
-it, the live source those beyond. Without one, rows are upserts by their key: the live source begins where it was before the history was
-read, and rows that come twice replace each other.
+With a cursor, a column that only grows, the boundary is its greatest value in the history at the first start: the
+history gives the rows up to it, the live source those beyond. Without one, rows are upserts by their key: the live
+source begins where it was before the history was read, and rows that come twice replace each other.
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ class _OfLive(Source):
 
 
 class BothParts(_OfLive):
-    """Both parts for a pipeline that is only looked at: the rows are those of the live source, and `check` tries the history, too."""
+    """Both parts for a pipeline that is only looked at: the rows are those of the live source, and `check` tries the
+    history, too."""
 
     def __init__(self, history: Source, live: Source, *, cursor: str | None) -> None:
         super().__init__(live)
@@ -169,7 +170,8 @@ class HistorySource(_OfLive):
 
 
 class LiveSource(_OfLive):
-    """The second part: the rows beyond the boundary, and updates and deletes of all; `begin` makes the source that begins at offsets, or where its options say."""
+    """The second part: the rows beyond the boundary, and updates and deletes of all; `begin` makes the source that
+    begins at offsets, or where its options say."""
 
     def __init__(self, begin: Callable[[str | None], Source], at: Boundary, *, cursor: str | None) -> None:
         super().__init__(begin(None))

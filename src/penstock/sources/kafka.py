@@ -50,8 +50,8 @@ CONSUMER = {
     "kafka.fetch.max.bytes": 64 << 20,
     "kafka.max.poll.records": 50_000,
     "kafka.receive.buffer.bytes": 1 << 20,
-    # After every fetch Spark asks where the topic ends, and that seems to wait for the fetch which the consumer has sent ahead: with the
-    # default, half a second (a batch of three records: 780 ms before, 300 after).
+    # After every fetch Spark asks where the topic ends, and that seems to wait for the fetch which the consumer has
+    # sent ahead: with the default, half a second (a batch of three records: 780 ms before, 300 after).
     "kafka.fetch.max.wait.ms": 10,
     # With the defaults, of half a minute and more, the user would hear late of a broker that does not answer.
     "kafka.request.timeout.ms": 10_000,
@@ -68,7 +68,8 @@ class KafkaOptions(BadRecordOptions):
 
     other_options: ClassVar[Others | None] = Others(
         "",
-        'options of Spark\'s Kafka source; `kafka.*` are settings of Java\'s consumer, as in `**{"kafka.security.protocol": "SSL"}`',
+        "options of Spark's Kafka source; `kafka.*` are settings of Java's consumer, as in "
+        '`**{"kafka.security.protocol": "SSL"}`',
     )
 
     topic: str = Field(description='a topic, several (`"a,b"`) or a pattern (`"/orders-.*/"`)')
@@ -76,7 +77,8 @@ class KafkaOptions(BadRecordOptions):
     columns: Schema = Field(
         None,
         validation_alias="schema",
-        description="the columns of values. Without it, the columns are Kafka's own: `key`, `value`, `topic`, `partition`, `offset`, "
+        description="the columns of values. Without it, the columns are Kafka's own: `key`, `value`, "
+        "`topic`, `partition`, `offset`, "
         "`timestamp`. With it they stand behind those of the value, with an underscore: `_key`, `_topic`, ...",
     )
     format: Annotated[Literal["json", "avro"] | None, IgnoringCase] = Field(
@@ -85,7 +87,8 @@ class KafkaOptions(BadRecordOptions):
     schema_registry: str | bool | None = Field(
         None,
         repr=False,
-        description="the address of a schema registry, see Avro below; default: `PENSTOCK_SCHEMA_REGISTRY_URL`, `False` for plain Avro",
+        description="the address of a schema registry, see Avro below; default: "
+        "`PENSTOCK_SCHEMA_REGISTRY_URL`, `False` for plain Avro",
     )
     schema_registry_auth: str | None = Field(None, repr=False, description="`user:password` for the registry")
     subject: str | None = Field(None, description="the subject of the registry; default: `TOPIC-value`")
@@ -100,13 +103,16 @@ class KafkaOptions(BadRecordOptions):
     max_record_bytes: MaxRecordBytes = None
     operations: Annotated[Operations, IgnoringCase] = Field(
         "none",
-        description="how a record says what it does to the row with its key, which becomes the column `_op` (`i`, `u`, `d`): `header` (the header "
-        "`dbz.op`; without it an insert, and without a value a delete), `upsert` (the same, but without the header the record takes the place of the "
+        description="how a record says what it does to the row with its key, which becomes the column "
+        "`_op` (`i`, `u`, `d`): `header` (the header "
+        "`dbz.op`; without it an insert, and without a value a delete), `upsert` (the same, "
+        "but without the header the record takes the place of the "
         "row with its key), `debezium` (values are Debezium's change events), or `none`",
     )
     primary_key: Names = Field(
         (),
-        description="with `operations`: the columns that a record without a value, which deletes, gets from its key (JSON, the plain value, or Avro with a schema registry); "
+        description="with `operations`: the columns that a record without a value, which deletes, gets "
+        "from its key (JSON, the plain value, or Avro with a schema registry); "
         "without it, records without a value are left out",
     )
     metadata: bool = Field(
@@ -115,7 +121,8 @@ class KafkaOptions(BadRecordOptions):
     )
     filter: str | None = Field(
         None,
-        description="a condition in SQL; only records for which it is true are read. With `operations`, deletes pass, and an update that does not "
+        description="a condition in SQL; only records for which it is true are read. With `operations`, "
+        "deletes pass, and an update that does not "
         "becomes a delete",
     )
 
@@ -323,10 +330,11 @@ def _decoded(
     *,
     wanted: KafkaOptions,
 ) -> tuple[DataFrame, BadRecordTap]:
-    """Return the columns of values, `_op` if it is wanted, then Kafka's key, topic, partition, offset and timestamp with an underscore.
+    """Return the columns of values, `_op` if it is wanted, then Kafka's key, topic, partition, offset and timestamp
+    with an underscore.
 
-    A record without a value, which deletes its key in a compacted topic, has NULL in all columns of values, but for those of the primary key
-    when operations come from headers.
+    A record without a value, which deletes its key in a compacted topic, has NULL in all columns of values, but for
+    those of the primary key when operations come from headers.
     """
     from pyspark.sql import functions as F
 

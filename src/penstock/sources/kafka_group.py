@@ -1,7 +1,7 @@
 """How far a query has read, committed to an ordinary consumer group, so that Kafka's own tools show its lag.
 
-Spark's checkpoint decides where a query goes on: the query never reads the offsets of the group, and after a crash they may be behind by
-the last batch.
+Spark's checkpoint decides where a query goes on: the query never reads the offsets of the group, and after a crash
+they may be behind by the last batch.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def check(group: str, options: Mapping[str, Any]) -> None:
 
 
 class ConsumerGroup:
-    """Commits to one group, in a thread of its own; of offsets that come faster than Kafka takes them, only the last are committed."""
+    """Commits to one group, in a thread of its own; of offsets that come faster than Kafka takes them, only the last
+    are committed."""
 
     def __init__(self, options: Mapping[str, str], *, note: Callable[[str], None]) -> None:
         """`options` are those of the source; `note` takes a failure for the log of the query."""

@@ -44,7 +44,8 @@ def of_header(headers: Column, value: Column, *, without: str = INSERT) -> Colum
 
 
 def of_key(key: Column, columns: Mapping[str, DataType], avro: AvroKeys | None = None) -> dict[str, Column]:
-    """Return the columns of a primary key out of the key of a record: JSON, of one column also the plain value, or Avro. NULL cannot be read."""
+    """Return the columns of a primary key out of the key of a record: JSON, of one column also the plain value, or
+    Avro. NULL cannot be read."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructField, StructType
 

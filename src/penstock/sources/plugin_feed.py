@@ -1,10 +1,11 @@
 """A source plugin at work, on the driver: it reads ahead, and gives Spark's processes the rows between two offsets.
 
-Spark asks for offsets in a process of its own and reads rows in its workers; both come here, through a socket with a key. So there is one
-instance of the plugin for a query, beside the state and the sinks, and a row is read once.
+Spark asks for offsets in a process of its own and reads rows in its workers; both come here, through a socket with a
+key. So there is one instance of the plugin for a query, beside the state and the sinks, and a row is read once.
 
-An offset of Spark's is `{"at": the plugin's offset, "rows": rows since the beginning}`. The number of rows makes an epoch repeatable: what lies
-between two offsets is the first so many rows behind the first one, however many have come since.
+An offset of Spark's is `{"at": the plugin's offset, "rows": rows since the beginning}`. The number of rows makes an
+epoch repeatable: what lies between two offsets is the first so many rows behind the first one, however many have come
+since.
 """
 
 from __future__ import annotations
@@ -257,7 +258,8 @@ class PluginFeed:
                     StateError(
                         f"the plugin {self.name} gives {rows.count} rows again, and before the restart it gave {count}",
                         code="PLUGIN_REPLAY",
-                        hint="read(offset, limit) must give the same rows for the same offset and limit; what cannot be read twice "
+                        hint="read(offset, limit) must give the same rows for the same offset and limit; what "
+                        "cannot be read twice "
                         "must be kept in context.state until process_checkpoint_finalizer",
                     )
                 )
@@ -426,7 +428,8 @@ class FeedServer:
                 caller = self._listener.accept()
                 threading.Thread(target=self._serve, args=(caller,), daemon=True).start()
             except Exception:
-                # A caller without the key, or one that is gone already, is no reason to stop. Without files to open every call fails at once.
+                # A caller without the key, or one that is gone already, is no reason to stop. Without files to open
+                # every call fails at once.
                 time.sleep(ACCEPT_PAUSE)
 
     def _serve(self, caller: Connection) -> None:

@@ -43,7 +43,8 @@ class RecordFileOptions(BadRecordOptions):
 
 
 def in_order(schema: StructType, folders: StructType, values: Mapping[str, Column]) -> list[Column]:
-    """Return the columns of the schema in its order, then those of folders that it does not have; `values` are those that are not of folders."""
+    """Return the columns of the schema in its order, then those of folders that it does not have; `values` are those
+    that are not of folders."""
     from pyspark.sql import functions as F
 
     names = [*schema.names, *[name for name in folders.names if name not in schema.names]]

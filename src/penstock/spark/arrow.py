@@ -1,8 +1,8 @@
-"""Rows between Spark and Arrow, also those that PySpark fails to convert: with intervals of months, and with VARIANTs and structs that
-are NULL while their parts may not be.
+"""Rows between Spark and Arrow, also those that PySpark fails to convert: with intervals of months, and with VARIANTs
+and structs that are NULL while their parts may not be.
 
-A batch of rows travels without its schema, and Spark writes an interval of years and months as a number of 32 bits: so it is read and written as one,
-here and in the kernel, and users get Arrow's intervals.
+A batch of rows travels without its schema, and Spark writes an interval of years and months as a number of 32 bits:
+so it is read and written as one, here and in the kernel, and users get Arrow's intervals.
 """
 
 from __future__ import annotations
@@ -168,7 +168,8 @@ def as_shown(batch: pa.RecordBatch, shown: pa.Schema) -> pa.RecordBatch:
 
 
 def spark_type(kind: pa.DataType, *, large: bool = True) -> pa.DataType:
-    """The Arrow type in which Spark takes and gives the values of a kernel column: lists are never large, texts only with `large`."""
+    """The Arrow type in which Spark takes and gives the values of a kernel column: lists are never large, texts only
+    with `large`."""
     import pyarrow as pa
 
     t = pa.types

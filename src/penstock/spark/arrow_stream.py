@@ -1,9 +1,9 @@
 """A query's rows as Arrow batches that Spark sends while it makes them, bounded by rows and bytes.
 
-Spark's own way to Python (`collectAsArrowToPython`) makes a whole partition in a task, holds it in the driver, and bounds batches by
-rows only; and whoever reads cannot tell a result that was cut off from one that is whole. Here tasks of a local Spark write each
-batch to the socket when it is made, the last frame says that the result is whole, and without it the server's own error is raised.
-`ArrowStream.java` is the other end.
+Spark's own way to Python (`collectAsArrowToPython`) makes a whole partition in a task, holds it in the driver, and
+bounds batches by rows only; and whoever reads cannot tell a result that was cut off from one that is whole. Here
+tasks of a local Spark write each batch to the socket when it is made, the last frame says that the result is whole,
+and without it the server's own error is raised. `ArrowStream.java` is the other end.
 """
 
 from __future__ import annotations

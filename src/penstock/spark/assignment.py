@@ -1,4 +1,5 @@
-"""Columns of a query as columns of a source, as Spark's INSERT and UPDATE assign them: numbers fit or are refused, texts are no dates."""
+"""Columns of a query as columns of a source, as Spark's INSERT and UPDATE assign them: numbers fit or are refused,
+texts are no dates."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The process that forks Spark's Python workers (`spark.python.daemon.module`), with what tasks need imported once.
 
-Before every task a worker reads the directories of all archives on its path again. Those of PySpark and of Spark are on it, although PySpark is
-installed beside Python: without them a task begins 50 to 100 ms earlier. Archives that users add (`addPyFile`) stay.
+Before every task a worker reads the directories of all archives on its path again. Those of PySpark and of Spark are
+on it, although PySpark is installed beside Python: without them a task begins 50 to 100 ms earlier. Archives that
+users add (`addPyFile`) stay.
 """
 
 from __future__ import annotations

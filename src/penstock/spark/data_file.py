@@ -1,7 +1,7 @@
 """Data files of Iceberg tables on a local disk, read and written by Arrow: a small change needs no job of Spark.
 
-Columns are found by their ids, as Iceberg does it. A file that needs more than that (a column that is not in it or has another type by now, ids that
-it does not have, values inside of values) is left to Spark.
+Columns are found by their ids, as Iceberg does it. A file that needs more than that (a column that is not in it or
+has another type by now, ids that it does not have, values inside of values) is left to Spark.
 """
 
 from __future__ import annotations

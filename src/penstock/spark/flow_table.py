@@ -1,7 +1,8 @@
 """The sources and views of a flow as tables of a Spark session, which are read when a query runs.
 
-A table is a temporary view without rows. While Spark optimizes a query, a rule of ours (`FlowTables.java`) asks for the rows of the tables
-that it reads. The first question of a query pins all tables at one tick, and the others get their rows from there.
+A table is a temporary view without rows. While Spark optimizes a query, a rule of ours (`FlowTables.java`) asks for
+the rows of the tables that it reads. The first question of a query pins all tables at one tick, and the others get
+their rows from there.
 """
 
 from __future__ import annotations
@@ -187,7 +188,8 @@ def numbered_frame(
 
 
 def with_char_lengths(frame: DataFrame, declared: Sequence[str]) -> DataFrame:
-    """The columns with the lengths of CHAR and VARCHAR, by which Spark compares them; `declared` are types of the first columns."""
+    """The columns with the lengths of CHAR and VARCHAR, by which Spark compares them; `declared` are types of the
+    first columns."""
     from pyspark.sql import functions as F  # as PySpark's users have it
 
     columns = [F.col(_quoted(name)) for name in frame.columns]

@@ -64,7 +64,8 @@ class Fragments:
     def operator(
         self, node: plan.Spark, inputs: Sequence[Sequence[pa.Array]], lengths: Sequence[int], micros: int
     ) -> tuple[list[pa.Array], int]:
-        """Run an operator over all rows of its inputs, each row as often as it occurs; return the columns and the number of rows."""
+        """Run an operator over all rows of its inputs, each row as often as it occurs; return the columns and the
+        number of rows."""
         try:
             frame = self._grafted(node, inputs, lengths, micros, rows=False)
             if not node.fields:

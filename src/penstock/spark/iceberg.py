@@ -1,4 +1,5 @@
-"""Iceberg tables through their own interface in the JVM: snapshots and what they say, and the rows that differ between two of them."""
+"""Iceberg tables through their own interface in the JVM: snapshots and what they say, and the rows that differ
+between two of them."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ class IcebergTable:
 
     @property
     def part(self) -> str | None:
-        """What a name stands for that is not the table itself: a branch, a tag or a version, or a table that says something of it."""
+        """What a name stands for that is not the table itself: a branch, a tag or a version, or a table that says
+        something of it."""
         kind = self._table.getClass()
         while kind is not None:
             if str(kind.getSimpleName()) == "BaseMetadataTable":
@@ -128,8 +130,8 @@ class IcebergTable:
     ) -> bool:
         """Have these rows instead of all, in one snapshot that says something; False, and nothing is done, when that takes Spark.
 
-        `kinds` are the columns of the rows and their types in Spark. The file is written by Arrow. A snapshot that somebody has committed since the last `refresh`
-        makes it fail.
+        `kinds` are the columns of the rows and their types in Spark. The file is written by Arrow. A snapshot that
+        somebody has committed since the last `refresh` makes it fail.
         """
         columns = self._written_by_arrow(kinds)
         if columns is None:
@@ -195,7 +197,8 @@ class IcebergTable:
     def changes(self, since: int | None, until: int | None, columns: Sequence[str]) -> pa.Table:
         """The rows that came between two snapshots and those that went, with `_weight`; some may come and go.
 
-        Both snapshots must be kept. Without the first one all rows came, without the second all went. Only files that are not in both snapshots are read.
+        Both snapshots must be kept. Without the first one all rows came, without the second all went. Only files that
+        are not in both snapshots are read.
         """
         java = janino.instance(self._spark, __package__, "TableChanges")
         java.compare(self._table, since, until)

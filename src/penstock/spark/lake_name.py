@@ -45,7 +45,8 @@ def full_name(spark: SparkSession, name: str) -> str:
 
 
 def with_full_names(spark: SparkSession, query: str, own: Collection[str]) -> str:
-    """A query in which the tables of the Iceberg catalog that `USE` has chosen have their full names; `own` are names that mean something else."""
+    """A query in which the tables of the Iceberg catalog that `USE` has chosen have their full names; `own` are names
+    that mean something else."""
     if spark.catalog.currentCatalog() == SESSION_CATALOG:
         return query
     jsession: Any = spark._jsparkSession

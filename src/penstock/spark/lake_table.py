@@ -94,7 +94,8 @@ def opened(spark: SparkSession, name: str, kind: str) -> LakeTable:
 
 
 def require_same(spark: SparkSession, name: str, fields: Fields, ids: Sequence[int], *, source: str) -> None:
-    """StateError when a column of a source is not in its table any more, or is another one; columns that were added do no harm."""
+    """StateError when a column of a source is not in its table any more, or is another one; columns that were added
+    do no harm."""
     now = _iceberg_info(spark, name) if ids else describe(spark, name)
     types = {field.name: field.type for field in now.fields}
     current_ids = dict(zip((field.name for field in now.fields), now.ids, strict=True)) if now.ids else {}

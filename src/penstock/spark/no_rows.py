@@ -1,7 +1,7 @@
 """DataFrames with columns and without rows.
 
-`createDataFrame([], schema)` of PySpark is the same after half a second: it imports pandas to find out that a list is none, and has an RDD
-made of nothing.
+`createDataFrame([], schema)` of PySpark is the same after half a second: it imports pandas to find out that a list is
+none, and has an RDD made of nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Aggregates over the rows of a frame, taken while something else reads them: no job of their own.
 
-Spark reports what it has observed when an action of the frame's own ends. A job over the rows of a frame, as `PersistedResult` runs, is none:
-whoever runs it calls `complete`.
+Spark reports what it has observed when an action of the frame's own ends. A job over the rows of a frame, as
+`PersistedResult` runs, is none: whoever runs it calls `complete`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Observed:
         self.frame = frame.observe(self._observation, *self._columns)
 
     def reported(self, seconds: float = 0.0) -> Mapping[str, Any] | None:
-        """The aggregates, after something has read all rows; None when Spark has not reported them in so many seconds. Nothing is read again."""
+        """The aggregates, after something has read all rows; None when Spark has not reported them in so many
+        seconds. Nothing is read again."""
         if self._values is None:
             observation: Any = self._observation._jo
             future = observation.future()

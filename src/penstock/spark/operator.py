@@ -1,4 +1,5 @@
-"""Operators that ask Spark for what the kernel lacks: over the delta (tier `spark`), or over all rows of their inputs (tier `recompute`)."""
+"""Operators that ask Spark for what the kernel lacks: over the delta (tier `spark`), or over all rows of their inputs
+(tier `recompute`)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """PySpark's own ways to fetch rows, made to raise when the JVM's end of them has failed.
 
-`collect()` and `toLocalIterator()` take the end of the socket for the end of the rows: when the thread that serves them dies, or its
-JVM does, rows are missing without an error. Here they ask the server how it ended. `toArrow()` and `toPandas()` go through
-`arrow_stream`, so that their rows come in batches bounded by bytes.
+`collect()` and `toLocalIterator()` take the end of the socket for the end of the rows: when the thread that serves
+them dies, or its JVM does, rows are missing without an error. Here they ask the server how it ended. `toArrow()` and
+`toPandas()` go through `arrow_stream`, so that their rows come in batches bounded by bytes.
 """
 
 from __future__ import annotations

@@ -40,7 +40,8 @@ def nullable_ddl(spark: SparkSession, fields: Fields) -> str:
 
 
 def table_misfits(spark: SparkSession, table: str, fields: Fields) -> list[str]:
-    """What does not fit between the columns of a table and those of a view, for people; its rows must fit into the table, and nothing else is there."""
+    """What does not fit between the columns of a table and those of a view, for people; its rows must fit into the
+    table, and nothing else is there."""
     jvm: Any = spark._jvm
     cast = jvm.org.apache.spark.sql.catalyst.expressions.Cast
     existing = {item.name(): item.dataType() for item in spark.table(table)._jdf.schema().fields()}

@@ -147,7 +147,8 @@ def _source_of_table(cursor: Cursor, name: Name, *, replace: bool, unless_exists
 
 
 def _columns(cursor: Cursor, first: int, last: int) -> tuple[StatementText, tuple[str, ...]]:
-    """The columns between two parentheses without what says PRIMARY KEY, which may stand behind a column or as an entry of its own."""
+    """The columns between two parentheses without what says PRIMARY KEY, which may stand behind a column or as an
+    entry of its own."""
     start, end = cursor.tokens[first - 1].end, cursor.tokens[last].offset
     text = cursor.text[start:end]
     key: tuple[str, ...] = ()

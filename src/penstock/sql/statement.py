@@ -29,7 +29,8 @@ class StatementText:
 
 @dataclass(frozen=True, slots=True)
 class CreateSource:
-    """CREATE [OR REPLACE] SOURCE [IF NOT EXISTS] name (columns) [PRIMARY KEY (..)] [WITH (..)], or name FROM TABLE table [WITH (..)]."""
+    """CREATE [OR REPLACE] SOURCE [IF NOT EXISTS] name (columns) [PRIMARY KEY (..)] [WITH (..)], or name FROM TABLE
+    table [WITH (..)]."""
 
     name: Name
     columns: StatementText
@@ -111,7 +112,8 @@ class ExplainQuery:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """[WITH ..] INSERT INTO [TABLE] target [(columns) | BY NAME] query; `common` are the tables of WITH, which the query may use."""
+    """[WITH ..] INSERT INTO [TABLE] target [(columns) | BY NAME] query; `common` are the tables of WITH, which the
+    query may use."""
 
     target: Name
     columns: tuple[Name, ...]
@@ -158,7 +160,8 @@ class SparkCreate:
 
 @dataclass(frozen=True, slots=True)
 class SparkChange:
-    """A statement of Spark's that changes or drops a table or view, in a way in which no source or incremental view is changed."""
+    """A statement of Spark's that changes or drops a table or view, in a way in which no source or incremental view
+    is changed."""
 
     verb: str
     target: Name

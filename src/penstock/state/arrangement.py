@@ -24,8 +24,8 @@ class Arrangement(Composite):
 
     `apply` stages the operator's delta. Readers then ask for the rows `before` or `after` it; an arrangement that is not stepped
     in a tick gives the same rows for both. `keys` None means that the whole row is the key. Readers that ask which keys exist
-    (semi, anti and outer joins) call `count_keys` once; from then on the rows per key are counted as well. `keep` and `keep_keys` say
-    which rows, and which keys of counts, are still wanted.
+    (semi, anti and outer joins) call `count_keys` once; from then on the rows per key are counted as well. `keep` and
+    `keep_keys` say which rows, and which keys of counts, are still wanted.
     """
 
     __slots__ = ("_counts", "_keep_keys", "_spine")

@@ -7,8 +7,10 @@
 A checkpoint is there when its manifest has its name, which it gets in one moment. So a crash at any moment leaves the
 last whole checkpoint, and at most files that no manifest mentions, which the next checkpoint takes away.
 
-In a folder that several machines reach, an owner that does not know yet that it is none any more may still write. Its files have its own name in theirs (`data-000007-w3.bin`), and a
-checkpoint counts only when a `Catalog` outside of the folder names it; files are taken away only if they were there before the catalog took the new name, because those of a next owner come later.
+In a folder that several machines reach, an owner that does not know yet that it is none any more may still write. Its
+files have its own name in theirs (`data-000007-w3.bin`), and a checkpoint counts only when a `Catalog` outside of the
+folder names it; files are taken away only if they were there before the catalog took the new name, because those of a
+next owner come later.
 """
 
 from __future__ import annotations
@@ -112,7 +114,8 @@ class CheckpointFolder:
         # The arrays of the last checkpoint that this object has written or restored; none when the last one has failed.
         self._written: Mapping[str, WrittenArray] = {}
         self._published: int | None = None  # the number of that checkpoint
-        # The last number that was taken: nobody may know whether a checkpoint that failed counts, so its files stay what they are.
+        # The last number that was taken: nobody may know whether a checkpoint that failed counts, so its files stay
+        # what they are.
         self._last = 0
 
     @property
@@ -235,7 +238,8 @@ class CheckpointFolder:
     ) -> None:
         """Let the next checkpoint write what changes from now on.
 
-        `read` are the states as `images` gave them, and `restored` those that were loaded from there, saved again before any tick.
+        `read` are the states as `images` gave them, and `restored` those that were loaded from there, saved again
+        before any tick.
         """
         self._published = manifest.number
         self._written = {

@@ -1,11 +1,12 @@
 """When runs are merged: rarely, several at a time, and a bounded number of rows per tick.
 
 Runs of similar size wait until there are four of them and are then merged in one pass, so that a row is moved once for every
-fourfold growth of its run. What is smaller comes along. Only into a run that holds most of the rows are others merged when they are
-a quarter of it: dead rows never take more room than that.
+fourfold growth of its run. What is smaller comes along. Only into a run that holds most of the rows are others merged
+when they are a quarter of it: dead rows never take more room than that.
 
-A merge of a few rows is done at once. A larger one stays open while its runs stay readable; every changed row pays for some of its rows,
-and it goes on when a whole chunk is paid for, since small chunks cost more calls than work. So most ticks merge nothing.
+A merge of a few rows is done at once. A larger one stays open while its runs stay readable; every changed row pays
+for some of its rows, and it goes on when a whole chunk is paid for, since small chunks cost more calls than work. So
+most ticks merge nothing.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class Compaction(Generic[R]):
     def work(self, rows: int, fuel: int, *, wide: int = 1) -> None:
         """Merge, `fuel` rows for each of `rows` changed rows. When it raises, the runs are what they were.
 
-        Rows that are so many times as `wide` as others are merged in smaller steps, as far as merges still end before the next is due.
+        Rows that are so many times as `wide` as others are merged in smaller steps, as far as merges still end before
+        the next is due.
         """
         try:
             while len(self.runs) > 2 and self._start(LIMITS.at_once // wide):

@@ -1,8 +1,9 @@
 """The arrays of states in data files: written one behind the other, read by mapping them.
 
-A data file is a sequence of extents. An extent is the bytes of a NumPy array or an Arrow stream of one column, at a multiple of 64, or at a page when
-a slot array is mapped from it. The manifest of a checkpoint says of every array where its extents are, of which type, and their checksums:
-a run is one extent for each of its columns, written once; a slot array is an extent with all rows and patches with the slots that later checkpoints wrote.
+A data file is a sequence of extents. An extent is the bytes of a NumPy array or an Arrow stream of one column, at a
+multiple of 64, or at a page when a slot array is mapped from it. The manifest of a checkpoint says of every array
+where its extents are, of which type, and their checksums: a run is one extent for each of its columns, written once;
+a slot array is an extent with all rows and patches with the slots that later checkpoints wrote.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ Content = Callable[[], Iterator[memoryview]]
 
 @dataclass(frozen=True, slots=True)
 class WrittenArray:
-    """An array that a checkpoint has: how it is described there, and which one it is; a slot array knows itself what has changed."""
+    """An array that a checkpoint has: how it is described there, and which one it is; a slot array knows itself what
+    has changed."""
 
     described: Json
     array: ref[Any] | None = None
@@ -61,8 +63,8 @@ class WrittenArray:
 def sparse_files(arrays: Iterable[WrittenArray], sizes: Mapping[str, int]) -> set[str]:
     """Data files that the arrays use little of: what they use is to be written again, so that the files can go.
 
-    Only as many as are needed for half of all bytes to be in use: the small files of checkpoints become sparse soon, and what they still have would be
-    written again and again.
+    Only as many as are needed for half of all bytes to be in use: the small files of checkpoints become sparse soon,
+    and what they still have would be written again and again.
     """
     used: dict[str, int] = {}
     for array in arrays:
@@ -81,9 +83,9 @@ def sparse_files(arrays: Iterable[WrittenArray], sizes: Mapping[str, int]) -> se
 class ImageWriter:
     """Writes images of states into one data file.
 
-    `describe` is called between ticks and takes microseconds: it notes what is to be written. `content` gives the bytes of the data
-    file, in another thread if that is wanted, and completes the descriptions. `earlier` are the arrays of the checkpoint
-    before, by their paths: what has not changed since is not written again.
+    `describe` is called between ticks and takes microseconds: it notes what is to be written. `content` gives the
+    bytes of the data file, in another thread if that is wanted, and completes the descriptions. `earlier` are the
+    arrays of the checkpoint before, by their paths: what has not changed since is not written again.
     """
 
     def __init__(self, file: str, checkpoint: str, earlier: Mapping[str, WrittenArray]) -> None:

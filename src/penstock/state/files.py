@@ -1,7 +1,8 @@
 """The seam to storage: everything that is written to last goes through here.
 
-`Files` are whole files, on a disk or in an object store; `AppendFiles` are files that grow, which only disks have. On a disk a write is there after a crash
-when `sync` has returned; a name is, when `sync_folder` has. Tests put faults, torn writes and lost writes here, so nothing that must last may go past it.
+`Files` are whole files, on a disk or in an object store; `AppendFiles` are files that grow, which only disks have. On
+a disk a write is there after a crash when `sync` has returned; a name is, when `sync_folder` has. Tests put faults,
+torn writes and lost writes here, so nothing that must last may go past it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """A full checkpoint in a folder: Parquet files, and one JSON document that says what they are.
 
-    full-checkpoint.json               the manifest: format, version, checksum, what the flow says of itself, and the files with their sizes and checksums
-    full-000002-orders-rows.parquet    rows
+    full-checkpoint.json               the manifest: format, version, checksum, what the flow says of itself, and the
+    files with their sizes and checksums full-000002-orders-rows.parquet    rows
 
-The layout is for other versions of penstock, and for other tools. The manifest is written last and takes the place of the one before in one moment; the files
-that it does not mention go then. The checksum of the manifest is that of its content with sorted keys and without blanks.
+The layout is for other versions of penstock, and for other tools. The manifest is written last and takes the place of
+the one before in one moment; the files that it does not mention go then. The checksum of the manifest is that of its
+content with sorted keys and without blanks.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ class FullFolder:
     # Reading
 
     def read(self) -> tuple[Json, Json]:
-        """What the flow says of itself, and the descriptions of the files; StateError when a part is damaged, foreign or of another version."""
+        """What the flow says of itself, and the descriptions of the files; StateError when a part is damaged, foreign
+        or of another version."""
         where = self._files.location(self._folder / MANIFEST)
         try:
             manifest = json.loads(self._files.read(self._folder / MANIFEST))

@@ -1,9 +1,9 @@
 """Values of any width by address, in chunks that only grow: the dead ones go when the live ones have been copied behind them.
 
-Chunks of similar size become one, so that there are a logarithmic number of them; no value gets another address by that. A join of many
-values, and a copy of the live ones, goes on for many ticks: each changed row pays for some values, and until it is done reads go to the old chunks.
-Text is written into memory, or a scratch file, made for all of it. Other types are put together by Arrow, and only as far as that takes a bounded
-number of bytes.
+Chunks of similar size become one, so that there are a logarithmic number of them; no value gets another address by
+that. A join of many values, and a copy of the live ones, goes on for many ticks: each changed row pays for some
+values, and until it is done reads go to the old chunks. Text is written into memory, or a scratch file, made for all
+of it. Other types are put together by Arrow, and only as far as that takes a bounded number of bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _ALIGNMENT = 1 << 12  # bytes for the alignment of arrays
 
 @dataclass(slots=True)
 class _Writing:
-    """A chunk of text on its way: where it begins, the values that it has room for, and the chunks that are joined in it, if any are."""
+    """A chunk of text on its way: where it begins, the values that it has room for, and the chunks that are joined in
+    it, if any are."""
 
     start: int
     room: int

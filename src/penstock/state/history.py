@@ -1,7 +1,8 @@
 """A history: counted rows per group in the order of their times, to find the ones at, before, after or between times.
 
-The state stores each distinct row once, by an id; an index of (group, time, id) leads to it. Times are words: unsigned integers in the
-order of the times. A tick stages its changes once, reads the rows before and after them, and commits or rolls back.
+The state stores each distinct row once, by an id; an index of (group, time, id) leads to it. Times are words:
+unsigned integers in the order of the times. A tick stages its changes once, reads the rows before and after them, and
+commits or rolls back.
 """
 
 from __future__ import annotations

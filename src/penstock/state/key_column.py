@@ -43,7 +43,8 @@ class KeyColumn(State, Protocol):
         """Take note that slots have no key any more. Called between ticks."""
 
     def compact(self, slots: int, live: int, fuel: int) -> None:
-        """Give up the room of dead keys, some of it for each changed one; `live` slots below `slots` have a key. Called between ticks."""
+        """Give up the room of dead keys, some of it for each changed one; `live` slots below `slots` have a key.
+        Called between ticks."""
 
 
 def key_column(kind: pa.DataType, *, as_rows: bool) -> KeyColumn:
@@ -144,7 +145,8 @@ class _Copying:
 
 
 class HeapColumn(Composite):
-    """Keys of any width: an address by slot in a heap, or none. Once most of the heap is dead, the live keys are copied, a few in each tick."""
+    """Keys of any width: an address by slot in a heap, or none. Once most of the heap is dead, the live keys are
+    copied, a few in each tick."""
 
     __slots__ = ("_addresses", "_as_rows", "_copying", "_forgotten", "_heap", "_kind")
 

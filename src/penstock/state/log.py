@@ -1,11 +1,13 @@
-"""A log of records in segments: what was appended and synced is read again in the same order, whatever moment the process died at.
+"""A log of records in segments: what was appended and synced is read again in the same order, whatever moment the
+process died at.
 
 A segment is a file that is named by the number of its first record. A record is
 
     magic (4 bytes) | size of the header (4) | size of the body (8) | number (8) | CRC-32 of all the rest (4) | header | body
 
-in little-endian order. The header is JSON and the body an Arrow stream for each batch, one behind the other. A record that ends the last segment and is not whole was being written when the process died: nobody was
-promised it, and it is cut off. Any other record that is not whole is damage, and the log is refused with its place.
+in little-endian order. The header is JSON and the body an Arrow stream for each batch, one behind the other. A record
+that ends the last segment and is not whole was being written when the process died: nobody was promised it, and it is
+cut off. Any other record that is not whole is damage, and the log is refused with its place.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The merge of runs in small steps: a tick pays for a few thousand rows of it, never for all.
 
-Rows whose keys and columns are equal become one, and go when their weights cancel. Fixed-width values, text and lists of numbers are
-written into memory, or a scratch file, reserved for the whole result, so that the last step copies nothing. Other types (booleans, other nested values)
-stay pieces and are put together at the end.
+Rows whose keys and columns are equal become one, and go when their weights cancel. Fixed-width values, text and lists
+of numbers are written into memory, or a scratch file, reserved for the whole result, so that the last step copies
+nothing. Other types (booleans, other nested values) stay pieces and are put together at the end.
 """
 
 from __future__ import annotations

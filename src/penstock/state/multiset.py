@@ -1,7 +1,8 @@
 """Multisets of values or rows per group, read in Spark's order.
 
-`OrderedValues` holds one column of fixed width: the value is its order words. `OrderedRows` holds any columns: each distinct row has an
-id and is stored once; the order words are a prefix of it, and rows whose prefixes tie are compared in full when they are read.
+`OrderedValues` holds one column of fixed width: the value is its order words. `OrderedRows` holds any columns: each
+distinct row has an id and is stored once; the order words are a prefix of it, and rows whose prefixes tie are
+compared in full when they are read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A log of whole files, for storage that several machines reach: one file for each record, or for each sync interval.
 
-A file is named by the number of its first record and by its writer (`00000000000000000120-w3.log`). Which records count is said elsewhere (`LogIndex`): up to which number, and
-from which number on those of which writer. So a writer that does not know yet that another one has taken over may put whatever it likes: nobody reads it.
+A file is named by the number of its first record and by its writer (`00000000000000000120-w3.log`). Which records
+count is said elsewhere (`LogIndex`): up to which number, and from which number on those of which writer. So a writer
+that does not know yet that another one has taken over may put whatever it likes: nobody reads it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class LogIndex(Protocol):
         """Records before a number are not there any more."""
 
     def publish_log(self, next: int) -> None:
-        """Let all records before a number count; StateError when they do not, because somebody else owns the log or nobody answers."""
+        """Let all records before a number count; StateError when they do not, because somebody else owns the log or
+        nobody answers."""
 
 
 class ObjectLog:

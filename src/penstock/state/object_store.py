@@ -27,9 +27,13 @@ _LOCK = "lock"
 
 
 _ACCESS = {
-    "s3": "the endpoint and the keys are those of sources and sinks: spark.hadoop.fs.s3a.endpoint, .access.key, .secret.key, or AWS_*",
-    "gs": "GOOGLE_APPLICATION_CREDENTIALS names the key file of a service account; or run `gcloud auth application-default login`; a public bucket is gs://anonymous@bucket/prefix",
-    "abfs": "AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET, a managed identity or `az login` give access; write abfss://container@account.dfs.core.windows.net/prefix",
+    "s3": "the endpoint and the keys are those of sources and sinks: "
+    "spark.hadoop.fs.s3a.endpoint, .access.key, .secret.key, or AWS_*",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS names the key file of a service account; or run "
+    "`gcloud auth application-default login`; a public bucket is "
+    "gs://anonymous@bucket/prefix",
+    "abfs": "AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET, a managed identity or `az "
+    "login` give access; write abfss://container@account.dfs.core.windows.net/prefix",
 }
 
 

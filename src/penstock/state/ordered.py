@@ -1,7 +1,8 @@
 """Values in order, counted, per group: what MIN, MAX, top-k, percentiles and lists are read from.
 
-Entries (slot, order words, [row id]) -> signed count lie in sorted runs; the sum over all runs is the truth. A scan reads the first
-entries of many groups at once, a window per run: what lies before the nearest end of an unfinished window is complete.
+Entries (slot, order words, [row id]) -> signed count lie in sorted runs; the sum over all runs is the truth. A scan
+reads the first entries of many groups at once, a window per run: what lies before the nearest end of an unfinished
+window is complete.
 
 Cost: a change is appended in the order of its rows; a scan reads as many entries as it gives out and as are dead between them.
 """
@@ -87,8 +88,8 @@ class OrderedCounts(Composite):
         """Read the first live entries of each slot (the last ones, backwards, with `reverse`).
 
         At least `count` of them, counted with their multiplicity, and all whose words equal the last one's; all when `count`
-        is None. `starts` are words per slot before which (behind which, with `reverse`) nothing is alive, or, with `seek`, nothing is
-        wanted. `committed` reads the state before this tick.
+        is None. `starts` are words per slot before which (behind which, with `reverse`) nothing is alive, or, with
+        `seek`, nothing is wanted. `committed` reads the state before this tick.
         """
         ranges = self._ranges(slots, committed)
         # Looking for the start of short ranges costs more than reading over what is dead in them.

@@ -1,7 +1,8 @@
 """Parts of a checkpoint: the states of a shard, which may be in another process, in a data file of their own.
 
-The owner of the folder gives an order. Whoever has the states notes between ticks what of them has changed since the last checkpoint, and gives the bytes
-while ticks go on. The owner writes them, and publishes the checkpoint when it has all parts.
+The owner of the folder gives an order. Whoever has the states notes between ticks what of them has changed since the
+last checkpoint, and gives the bytes while ticks go on. The owner writes them, and publishes the checkpoint when it
+has all parts.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from penstock.state.state import Image
 
 @dataclass(frozen=True, slots=True)
 class CheckpointOrder:
-    """A checkpoint that is to be taken: of which folder, its number, how its data files are called, and the last one there that counts, on which it builds."""
+    """A checkpoint that is to be taken: of which folder, its number, how its data files are called, and the last one
+    there that counts, on which it builds."""
 
     folder: str
     number: int
@@ -87,7 +89,8 @@ class PartWriter:
         self._last = _Written()
 
     def stage(self, order: CheckpointOrder, images: Mapping[str, Image], part: int) -> StagedPart:
-        """Note what is to be written; called between ticks. Without the checkpoint that the order builds on, that is everything."""
+        """Note what is to be written; called between ticks. Without the checkpoint that the order builds on, that is
+        everything."""
         last = self._last
         earlier: Mapping[str, WrittenArray] = {}
         if order.base is not None and order.base == last.number:
@@ -128,7 +131,8 @@ class PartWriter:
 
 @dataclass(frozen=True, slots=True)
 class RestoredPart:
-    """What a checkpoint that was loaded has of a shard: its states as they are described there, and the sizes of its data files."""
+    """What a checkpoint that was loaded has of a shard: its states as they are described there, and the sizes of its
+    data files."""
 
     folder: str
     number: int

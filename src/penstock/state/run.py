@@ -1,12 +1,13 @@
 """A run: immutable rows in the order of their keys, with a weight each; it has a name among the runs of its state.
 
-Keys are NumPy columns, the first one most significant. Behind them a row may carry more numbers, and Arrow columns. Spines, indexes of
-slots, ordered counts and time indexes are made of such runs: one layout, one merge (`penstock.state.merge`).
+Keys are NumPy columns, the first one most significant. Behind them a row may carry more numbers, and Arrow columns.
+Spines, indexes of slots, ordered counts and time indexes are made of such runs: one layout, one merge
+(`penstock.state.merge`).
 
-In a spine the key of a row is one 64-bit word: its hash when the whole row is the key. In an index by some columns it is the high 40 bits
-of the key's hash and the high 24 bits of the row's hash: rows of one key are neighbours, equal rows are neighbours within them, so
-that even the merge of one huge key can be cut into small steps and finds what cancels. Words may meet by chance: a reader
-compares the rows themselves.
+In a spine the key of a row is one 64-bit word: its hash when the whole row is the key. In an index by some columns it
+is the high 40 bits of the key's hash and the high 24 bits of the row's hash: rows of one key are neighbours, equal
+rows are neighbours within them, so that even the merge of one huge key can be cut into small steps and finds what
+cancels. Words may meet by chance: a reader compares the rows themselves.
 """
 
 from __future__ import annotations

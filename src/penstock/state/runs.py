@@ -20,8 +20,8 @@ _NARROW_FROM = 4096  # rows from which it pays to look how many bytes integers n
 class Runs:
     """Committed runs, and those of this tick behind them.
 
-    `alive` leaves entries out of merges that do not count any more, in an index whose entries have no weights; `keep` leaves out rows that
-    nobody asks for any more.
+    `alive` leaves entries out of merges that do not count any more, in an index whose entries have no weights; `keep`
+    leaves out rows that nobody asks for any more.
     """
 
     __slots__ = ("_changed", "_changed_after", "_compaction", "after", "next_name", "staged")

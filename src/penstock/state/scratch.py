@@ -1,8 +1,9 @@
 """Scratch files: where state lies that has no room in memory.
 
-A scratch file has no name and is never synced: the system takes it away when the last array that lies in it is gone, also when the
-process dies. Its pages are written to the disk and leave the memory when the system needs room. All bytes are allocated before
-they are written, because a full disk could not be told from a fault of the machine afterwards.
+A scratch file has no name and is never synced: the system takes it away when the last array that lies in it is gone,
+also when the process dies. Its pages are written to the disk and leave the memory when the system needs room. All
+bytes are allocated before they are written, because a full disk could not be told from a fault of the machine
+afterwards.
 """
 
 from __future__ import annotations

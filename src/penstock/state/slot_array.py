@@ -1,9 +1,9 @@
 """An array with one row per slot, written in one way, so that every write can be undone, versioned and counted.
 
-`put` keeps the old rows of the slots that it writes. They undo the tick, and they are the before-images of every version that somebody has
-(a snapshot, a checkpoint), so that readers and ticks do not wait for each other. After a checkpoint the slots that are written are
-remembered: the next checkpoint writes those alone. The unit is the slot, not the page: a thousand random rows touch a thousand
-pages of any size.
+`put` keeps the old rows of the slots that it writes. They undo the tick, and they are the before-images of every
+version that somebody has (a snapshot, a checkpoint), so that readers and ticks do not wait for each other. After a
+checkpoint the slots that are written are remembered: the next checkpoint writes those alone. The unit is the slot,
+not the page: a thousand random rows touch a thousand pages of any size.
 
 To NumPy the array is one contiguous piece: a gather is `data[slots]`.
 """

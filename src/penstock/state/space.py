@@ -1,7 +1,7 @@
 """Memory for arrays that grow: address space is reserved once and costs nothing until it is touched, so growth copies nothing.
 
-Small arrays are ordinary ones. A restored array lies on a private map of its file, at the beginning of its reserved space: its pages are read
-when they are touched, and what is written stays in memory.
+Small arrays are ordinary ones. A restored array lies on a private map of its file, at the beginning of its reserved
+space: its pages are read when they are touched, and what is written stays in memory.
 """
 
 from __future__ import annotations

@@ -148,8 +148,8 @@ def collect(matches: Sequence[Match], types: Sequence[pa.DataType]) -> tuple[Pos
 class Spine:
     """Rows of these column types, indexed by the columns `keys`, or by the whole row.
 
-    Merges leave out rows that `keep` does not want to have: nobody may ask for them any more. Whether they are still there, and in
-    `count`, is not defined.
+    Merges leave out rows that `keep` does not want to have: nobody may ask for them any more. Whether they are still
+    there, and in `count`, is not defined.
     """
 
     __slots__ = ("_count_after", "_keep", "_keys", "_runs", "_types", "count")

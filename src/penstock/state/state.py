@@ -1,9 +1,9 @@
 """State: what ticks change, in pieces that have names.
 
-A tick stages changes. `commit` makes them final: it only forgets how to take them back, so it cannot fail. `rollback` takes them back.
-Either may be interrupted (by a signal) and called again: it then does the rest.
-`maintain` merges and compacts what the ticks before it have left; it changes no answer, may be left out, and may fail without harm.
-A piece is one array, one set of runs or one value, or it is made of other pieces (`Composite`): each has a role in the
+A tick stages changes. `commit` makes them final: it only forgets how to take them back, so it cannot fail. `rollback`
+takes them back. Either may be interrupted (by a signal) and called again: it then does the rest. `maintain` merges
+and compacts what the ticks before it have left; it changes no answer, may be left out, and may fail without harm. A
+piece is one array, one set of runs or one value, or it is made of other pieces (`Composite`): each has a role in the
 piece that it belongs to, and the roles on the way down are its name.
 """
 
@@ -32,7 +32,8 @@ class Image:
     """A state at rest: what JSON can say, arrays, and the images of its parts, each by name.
 
     It stays what it is while ticks go on: an array that ticks write to is there as a version of it.
-    The arrays of a `fixed` image never change under its name, so a checkpoint writes them once. Those of a `mapped` one lie in files.
+    The arrays of a `fixed` image never change under its name, so a checkpoint writes them once. Those of a `mapped`
+    one lie in files.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -93,8 +94,8 @@ class Leaf:
 class Composite:
     """A state that is made of others: what happens to it happens to each of them.
 
-    Every tick commits and maintains all states. So what there is to do is listed once, with the pieces of pieces, unless a class has
-    more to do (it overrides the method) or gets other pieces later (`fixed` is False).
+    Every tick commits and maintains all states. So what there is to do is listed once, with the pieces of pieces,
+    unless a class has more to do (it overrides the method) or gets other pieces later (`fixed` is False).
     """
 
     __slots__ = ("_to_commit", "_to_maintain")

@@ -1,6 +1,7 @@
 """A time index: rows in the order of one integer (a time), so that a reader of a range does not look at the others.
 
-Rows lie in runs by time, and by a hash of the row, so that equal rows are neighbours; `penstock.state.compaction` says when runs are merged.
+Rows lie in runs by time, and by a hash of the row, so that equal rows are neighbours; `penstock.state.compaction`
+says when runs are merged.
 """
 
 from __future__ import annotations

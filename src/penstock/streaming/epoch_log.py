@@ -1,7 +1,8 @@
 """The epochs of a query as others see them in the state backend: a write-behind log.
 
-Spark's checkpoint, the sink's own mark and the lease keep rows from being lost or written twice; this log is for people. A batch of
-a few milliseconds does not wait for a database, and after a crash the last entries of the log may be missing.
+Spark's checkpoint, the sink's own mark and the lease keep rows from being lost or written twice; this log is for
+people. A batch of a few milliseconds does not wait for a database, and after a crash the last entries of the log may
+be missing.
 """
 
 from __future__ import annotations

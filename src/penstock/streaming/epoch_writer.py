@@ -86,7 +86,8 @@ class WrittenEpochs:
 
 
 class EpochWriter:
-    """Writes and reports the epochs of one query; `trigger` is for its progress, `ends` says whether it reads what is there and ends."""
+    """Writes and reports the epochs of one query; `trigger` is for its progress, `ends` says whether it reads what is
+    there and ends."""
 
     def __init__(
         self,

@@ -23,7 +23,8 @@ class QueryOptions(Options):
     checkpoint: Location | None = Field(
         None,
         validation_alias=CHECKPOINT,
-        description="the folder in which the query keeps how far it is, local or in an object store; another one is another query",
+        description="the folder in which the query keeps how far it is, local or in an object store; "
+        "another one is another query",
     )
     savepoint: Location | None = Field(
         None, description="the [savepoint](../how-to/checkpoints.md) that a new checkpoint begins with"

@@ -87,11 +87,12 @@ class StreamReader:
     ) -> Stream:
         """Records of one or more topics; with a schema, the columns of their values, JSON or Avro, beside Kafka's own.
 
-        `format="avro"` takes an Avro schema (JSON, a dictionary or the path of a file), with a schema registry also none: then the
-        newest of the subject, "TOPIC-value" without one, is the schema. False as registry: plain Avro, whatever the settings say.
-        With a `group`, the query commits to that consumer group after every batch how far it has read, for tools that show lag.
-        A value that does not fit the schema, or is larger than `max_record_bytes`, fails the query (`fail`), is dropped and
-        counted (`drop`) or is stored elsewhere (`quarantine`: a folder, an Iceberg table, or "topic:NAME").
+        `format="avro"` takes an Avro schema (JSON, a dictionary or the path of a file), with a schema registry also
+        none: then the newest of the subject, "TOPIC-value" without one, is the schema. False as registry: plain Avro,
+        whatever the settings say. With a `group`, the query commits to that consumer group after every batch how far
+        it has read, for tools that show lag. A value that does not fit the schema, or is larger than
+        `max_record_bytes`, fails the query (`fail`), is dropped and counted (`drop`) or is stored elsewhere
+        (`quarantine`: a folder, an Iceberg table, or "topic:NAME").
         """
         arguments = {
             "topic": topic,
@@ -177,7 +178,8 @@ class StreamReader:
         return self.of(SparkSource(name, values, settings) if kind is None else kind(values, settings))
 
     def of(self, source: Source, context: SourceContext | None = None) -> Stream:
-        """The stream of a source that is made already, as a pipeline makes it of a node; `context` says where it keeps what it remembers."""
+        """The stream of a source that is made already, as a pipeline makes it of a node; `context` says where it
+        keeps what it remembers."""
         place = context or SourceContext(
             self._spark, self._queries.settings, temporary_folder=self._queries.temporary_folder
         )

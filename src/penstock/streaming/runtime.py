@@ -66,7 +66,8 @@ class QueryRuntime:
         self._restarting = False
         self._gate = Gate()
         self._pausing = threading.Lock()
-        """Locked while it is recorded whether the query is paused, and while the gate opens: so that what is recorded last is true."""
+        """Locked while it is recorded whether the query is paused, and while the gate opens: so that what is recorded
+        last is true."""
         self._was_stopped = False
         self._started = threading.Event()
         """Set when the first run has started, or will not."""

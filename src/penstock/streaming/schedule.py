@@ -64,8 +64,8 @@ class BatchSchedule(RunSchedule):
 class MicroBatchSchedule(RunSchedule):
     """Spark's micro-batches; in the end, if that is wanted, one more that closes all windows.
 
-    The closing batch may be cut short by a crash: then it is done again before anything else. So is a batch that has begun, when the
-    sink wants one without rows. With `wanted_only` no rows are read beyond such a batch.
+    The closing batch may be cut short by a crash: then it is done again before anything else. So is a batch that has
+    begun, when the sink wants one without rows. With `wanted_only` no rows are read beyond such a batch.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Side outputs of a query: where its bad and late rows go, with the epoch in which they came.
 
 They are written after the sink has taken the epoch, when it is known whether there are any, and before Spark commits it: after
-a crash in between, the epoch comes again, and so do they. So nothing is lost; files and tables know the epochs that they have, and
-a topic may have a record twice.
+a crash in between, the epoch comes again, and so do they. So nothing is lost; files and tables know the epochs that
+they have, and a topic may have a record twice.
 """
 
 from __future__ import annotations

@@ -107,7 +107,8 @@ class StreamWriter:
         return self
 
     def option(self, name: str, value: Any) -> Self:
-        """Set an option of the sink, or of the query: `checkpoint.location`, `savepoint`, `close_windows`. All are checked when the query is planned."""
+        """Set an option of the sink, or of the query: `checkpoint.location`, `savepoint`, `close_windows`. All are
+        checked when the query is planned."""
         value = os.fspath(value) if isinstance(value, os.PathLike) else value
         option = query_option(name)
         if option is not None:
@@ -135,7 +136,9 @@ class StreamWriter:
     def to_flow(self, flow: Flow, source: str, name: str | None = None) -> StreamingQuery:
         """Start the query into a source of an `IncrementalFlow`: each epoch is one tick, and a repeated one counts once.
 
-        A flow with a path and the checkpoint of the query know the same epochs, whatever moment the process dies at. Append inserts rows, update changes them by the source's primary key; a column `_weight` says how often rows come or go.
+        A flow with a path and the checkpoint of the query know the same epochs, whatever moment the process dies at.
+        Append inserts rows, update changes them by the source's primary key; a column `_weight` says how often rows
+        come or go.
         """
         if self._format is not None or self._function is not None or self._options:
             raise ConfigError(

@@ -12,7 +12,8 @@ from penstock.testing.rows import generated_batches
 
 
 def check_function(function: ScalarFunction, *, arguments: Any = None) -> None:
-    """Check a function with arguments that are made up: NULLs, the outermost values, many; `arguments` are their types if it does not declare them.
+    """Check a function with arguments that are made up: NULLs, the outermost values, many; `arguments` are their
+    types if it does not declare them.
 
     It gives as many values as rows, in its type, and the same ones for the same rows however they fall into batches.
     """

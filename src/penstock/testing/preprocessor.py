@@ -32,8 +32,8 @@ def check_preprocessor(
 ) -> None:
     """Check a preprocessor with a pipeline, an example or one that it is made for, and with documents that are no pipelines.
 
-    It returns a document of what YAML has, the same one for the same document, and nothing but a `PenstockError` refuses one: it runs before
-    anything is checked, so sections may be missing and nodes may be anything.
+    It returns a document of what YAML has, the same one for the same document, and nothing but a `PenstockError`
+    refuses one: it runs before anything is checked, so sections may be missing and nodes may be anything.
     """
     report = Report(getattr(function, "__name__", "preprocessor"))
     document = dict(_EXAMPLE if pipeline is None else pipeline)

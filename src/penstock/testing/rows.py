@@ -12,7 +12,8 @@ import pyarrow as pa
 from penstock.data.schema import to_arrow_schema
 
 EVERY_TYPE = (
-    "a BOOLEAN, b TINYINT, c SMALLINT, d INT, e BIGINT, f FLOAT, g DOUBLE, h DECIMAL(10,2), i DECIMAL(38,18), j STRING, k BINARY, l DATE, "
+    "a BOOLEAN, b TINYINT, c SMALLINT, d INT, e BIGINT, f FLOAT, g DOUBLE, h "
+    "DECIMAL(10,2), i DECIMAL(38,18), j STRING, k BINARY, l DATE, "
     "m TIMESTAMP, n TIMESTAMP_NTZ, o ARRAY<INT>, p MAP<STRING, BIGINT>, q STRUCT<x: INT, y: STRING>"
 )
 MANY = 10_000

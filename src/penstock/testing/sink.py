@@ -22,10 +22,12 @@ def check_sink(
     schema: Any = EVERY_TYPE,
     stored: Stored | None = None,
 ) -> None:
-    """Check a sink with rows of a schema that are made up; `stored` returns the rows that are in the other system, or how many there are.
+    """Check a sink with rows of a schema that are made up; `stored` returns the rows that are in the other system, or
+    how many there are.
 
-    It takes rows without any, with NULLs, with the outermost values, and many; an epoch that was cut short, and one that comes again after its
-    marker, leave what the sink promises: each row once when it is `exactly_once`, else each at least once.
+    It takes rows without any, with NULLs, with the outermost values, and many; an epoch that was cut short, and one
+    that comes again after its marker, leave what the sink promises: each row once when it is `exactly_once`, else
+    each at least once.
     """
     report = Report(kind.__name__)
     checked = options_of(report, kind, options)

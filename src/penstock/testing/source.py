@@ -34,8 +34,8 @@ def check_source(
 ) -> pa.Table:
     """Check a source that has some rows to give, with epochs of `limit` rows; return the rows of those epochs.
 
-    Rows fit the schema, offsets can be stored, the limit is kept, an epoch can be read again after others and by another instance,
-    the finalizer may be called twice, and `terminate` is called whatever happened before.
+    Rows fit the schema, offsets can be stored, the limit is kept, an epoch can be read again after others and by
+    another instance, the finalizer may be called twice, and `terminate` is called whatever happened before.
     """
     report = Report(kind.__name__)
     checked = options_of(report, kind, options)
@@ -114,7 +114,8 @@ class _TestedSource:
             rows, offset = self._read(offset, left)
             if not rows.num_rows:
                 raise Broken(
-                    f"read({epoch.start!r}, {epoch.rows.num_rows}) gave {epoch.rows.num_rows - left} rows, before {epoch.rows.num_rows}"
+                    f"read({epoch.start!r}, {epoch.rows.num_rows}) gave {epoch.rows.num_rows - left} rows, "
+                    f"before {epoch.rows.num_rows}"
                 )
             parts.append(rows)
             left -= rows.num_rows

@@ -26,9 +26,9 @@ def check_transform(
 ) -> None:
     """Check a transform with rows of a schema that are made up: none, NULLs, the outermost values, many.
 
-    What comes out fits its columns, an epoch that comes again gives the same rows (unless it is not `repeatable`), and so does a batch that
-    comes again in halves, a parallel transform does not depend on how rows fall into batches, operations are handed on, and `terminate` is
-    called whatever happened before.
+    What comes out fits its columns, an epoch that comes again gives the same rows (unless it is not `repeatable`),
+    and so does a batch that comes again in halves, a parallel transform does not depend on how rows fall into
+    batches, operations are handed on, and `terminate` is called whatever happened before.
     """
     report = Report(kind.__name__)
     checked = options_of(report, kind, options)
@@ -118,7 +118,8 @@ def _comes_again(kind: type[TransformPlugin], options: Any, taken: pa.Schema, ba
     for what, first in once.items():
         require(
             again[what] == first,
-            f"{batch.num_rows} rows leave other {what} when they have come before and failed; what it remembers of rows belongs in context.state, "
+            f"{batch.num_rows} rows leave other {what} when they have come before and failed; what "
+            "it remembers of rows belongs in context.state, "
             "which is set back then",
         )
 

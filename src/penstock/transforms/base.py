@@ -1,7 +1,8 @@
 """The contract of a transform: rows of an epoch in, rows out; the third beside `Source` and `Sink`.
 
-A transform is stateless between epochs, but for what it keeps in `TransformContext.state`: an epoch that is run again after a crash gives the
-same rows. What needs memory of earlier rows (dedup, changes by key) is a view of a flow, and no transform.
+A transform is stateless between epochs, but for what it keeps in `TransformContext.state`: an epoch that is run again
+after a crash gives the same rows. What needs memory of earlier rows (dedup, changes by key) is a view of a flow, and
+no transform.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class Transform(ABC):
         return type(self).__name__.removesuffix("Transform").lower()
 
     def check(self, context: TransformContext) -> None:  # noqa: B027  # most have nothing to refuse
-        """Called by a dry run and before the first start: try connections, refuse what cannot work, change nothing. `close` comes after it."""
+        """Called by a dry run and before the first start: try connections, refuse what cannot work, change nothing.
+        `close` comes after it."""
 
     def open(self, context: TransformContext) -> None:  # noqa: B027  # and nothing to prepare
         """Called before the first epoch of each run. Raising fails the query."""
@@ -77,16 +79,18 @@ class Transform(ABC):
     def apply(self, rows: DataFrame, context: TransformContext) -> DataFrame:
         """Return the rows of an epoch as they leave the transform: a plan, which Spark runs when sinks write.
 
-        Called once for each epoch, and for its plan alone with an empty frame, to know the columns that it gives. With `on_error` other than
-        `fail`, rows that fail come out too, with `_error` and `_input` set and NULL elsewhere; with `fail` the task raises a `DataError` that
-        names the row. A column `_op` that comes in goes out unless the transform says otherwise.
+        Called once for each epoch, and for its plan alone with an empty frame, to know the columns that it gives.
+        With `on_error` other than `fail`, rows that fail come out too, with `_error` and `_input` set and NULL
+        elsewhere; with `fail` the task raises a `DataError` that names the row. A column `_op` that comes in goes out
+        unless the transform says otherwise.
         """
 
     def begin(self, epoch: int) -> None:  # noqa: B027  # most do not look at epochs
         """Called before `apply` with the rows of an epoch; not before a call for its plan alone."""
 
     def commit(self, epoch: int) -> None:  # noqa: B027
-        """Called when all sinks have written an epoch, before its offsets are noted. Raising fails the epoch, and it comes again."""
+        """Called when all sinks have written an epoch, before its offsets are noted. Raising fails the epoch, and it
+        comes again."""
 
     def finalize(self, epoch: int) -> None:  # noqa: B027
         """Called when the checkpoint has an epoch: before the next `begin`, or before `close`. It does not come again."""
@@ -96,7 +100,8 @@ class Transform(ABC):
         return {}
 
     def failure(self, error: BaseException) -> PenstockError | None:
-        """Called when an epoch has failed: the error for the user, if the exception of Spark comes from this transform; else None."""
+        """Called when an epoch has failed: the error for the user, if the exception of Spark comes from this
+        transform; else None."""
         from penstock.transforms.task_error import carried
 
         return carried(error)

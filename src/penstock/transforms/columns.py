@@ -41,7 +41,8 @@ Columns = Annotated[
 
 
 def output_columns(ddl: str | None, in_schema: pa.Schema) -> list[pa.Field]:
-    """Return the columns that leave a transform: those of its schema, or else those that it takes; all may be NULL, and all in them."""
+    """Return the columns that leave a transform: those of its schema, or else those that it takes; all may be NULL,
+    and all in them."""
     fields = list(in_schema) if ddl is None else list(to_arrow_schema(ddl))
     return [field.with_type(_nullable(field.type)).with_nullable(True) for field in fields]
 

@@ -1,7 +1,9 @@
-"""Dead letters: rows that a node could not take, stored with the node, the reason and the time, and read again when they are replayed.
+"""Dead letters: rows that a node could not take, stored with the node, the reason and the time, and read again when
+they are replayed.
 
-A letter has an id that follows from its query, node, epoch, reason and row, and from its number among equal ones: an epoch that comes again
-gives the same ids. A file, a table of PostgreSQL and one of Iceberg have each letter once; a topic may have it again, and is read by the ids.
+A letter has an id that follows from its query, node, epoch, reason and row, and from its number among equal ones: an
+epoch that comes again gives the same ids. A file, a table of PostgreSQL and one of Iceberg have each letter once; a
+topic may have it again, and is read by the ids.
 """
 
 from __future__ import annotations
@@ -79,7 +81,8 @@ class DeadLetters:
         self._sink.open(sender.target())
 
     def write(self, epoch: int, failed: DataFrame) -> int | None:
-        """Store the failed rows of an epoch, columns `_error` and `_input`; return how many are new, or None when it is not known."""
+        """Store the failed rows of an epoch, columns `_error` and `_input`; return how many are new, or None when it
+        is not known."""
         assert self._sender is not None, "the letters were not opened"
         return self._sink.write(Epoch(epoch, letters(failed, self._sender, epoch)))
 

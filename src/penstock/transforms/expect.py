@@ -36,7 +36,8 @@ _SHOWN = 1_000
 class ExpectTransform(Transform):
     """Counts the rows that fail expectations, and drops, refuses or marks them.
 
-    Deletes pass, for they may have no values but their key. An update that is dropped or marked deletes the row that it was before.
+    Deletes pass, for they may have no values but their key. An update that is dropped or marked deletes the row that
+    it was before.
     """
 
     Options = ExpectOptions
@@ -59,7 +60,8 @@ class ExpectTransform(Transform):
         self._failing = {name: rows.where(~conditions[name]) for name in self._with("fail")}
         checked = rows
         for name in self._failing:
-            # A filter, for Spark leaves out a column that nobody reads. What is observed above it keeps later filters from running first.
+            # A filter, for Spark leaves out a column that nobody reads. What is observed above it keeps later filters
+            # from running first.
             text = F.concat(F.lit(f"{self._mark} {name}: "), input_of(rows.columns))
             checked = checked.where(F.when(conditions[name], F.lit(True)).otherwise(F.raise_error(text)))
         met = {name: F.col(f"`{_MET}`._{at}") for at, name in enumerate(conditions)}

@@ -19,7 +19,8 @@ class Expectation(Options):
     )
     action: Action = Field(
         "warn",
-        description="`warn` counts the row and lets it pass, `drop` counts it and leaves it out, `quarantine` stores it with the dead "
+        description="`warn` counts the row and lets it pass, `drop` counts it and leaves it out, "
+        "`quarantine` stores it with the dead "
         "letters, `fail` ends the pipeline before the epoch is written",
     )
 

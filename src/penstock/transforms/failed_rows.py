@@ -1,4 +1,5 @@
-"""Rows that a transform could not take: the error that fails the query, or columns that say why beside the rows that went through."""
+"""Rows that a transform could not take: the error that fails the query, or columns that say why beside the rows that
+went through."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class TaskFailed(Exception):
 
 
 def row_text(batch: pa.RecordBatch, row: int) -> str:
-    """Return a row as JSON from which Spark's `from_json` reads the same values: exactly, with NULL written out and times in UTC."""
+    """Return a row as JSON from which Spark's `from_json` reads the same values: exactly, with NULL written out and
+    times in UTC."""
     import orjson
 
     from penstock.transforms.json_columns.encoding import EncodingStyle, encode_column

@@ -1,4 +1,5 @@
-"""Rows for which a query fails, separated from the others before it sees them: columns that say why, beside the rows as they came."""
+"""Rows for which a query fails, separated from the others before it sees them: columns that say why, beside the rows
+as they came."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ _GONE = "penstock_gone"
 def failed_rows(numbered: DataFrame, query: DataFrame, *, keys: Sequence[str]) -> DataFrame | None:
     """Return rows with `_error` and `_input`, which those have for which a query over a leaf fails; None when it fails for none.
 
-    The rows have their numbers in their last column, which is gone behind this. One that is updated or deleted stays as the delete of its key,
-    for what it was before is gone downstream; unless the query fails for that, too.
+    The rows have their numbers in their last column, which is gone behind this. One that is updated or deleted stays
+    as the delete of its key, for what it was before is gone downstream; unless the query fails for that, too.
     """
     from pyspark.sql import functions as F  # as PySpark's users have it
 

@@ -1,7 +1,8 @@
 """Rows that a transform could not take: how it marks them, and how they are split from the others.
 
-A frame in which rows have failed has the columns `_error` (why) and `_input` (the row as it came in, as JSON from which `parsed` gives
-the same values again). A failed row that has an operation is also the delete of what it was before.
+A frame in which rows have failed has the columns `_error` (why) and `_input` (the row as it came in, as JSON from
+which `parsed` gives the same values again). A failed row that has an operation is also the delete of what it was
+before.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ class Split:
     """The good and the failed rows of a frame, split while the good ones are written.
 
     A count shows whether any row has failed, so an epoch without failures costs nothing more. When some have, `failed`
-    gives a frame that computes them: a second time if the frame is `repeatable`, from what Spark has persisted otherwise. A transform that asks
-    other systems is not repeatable: a row that failed may not fail again, and would be in neither part.
+    gives a frame that computes them: a second time if the frame is `repeatable`, from what Spark has persisted
+    otherwise. A transform that asks other systems is not repeatable: a row that failed may not fail again, and would
+    be in neither part.
     """
 
     def __init__(self, frame: DataFrame, *, repeatable: bool = True) -> None:

@@ -11,7 +11,8 @@ from penstock.data.operation import DELETE, INSERT, OPERATION
 
 
 def with_operation(rows: pa.RecordBatch, batch: pa.RecordBatch, origins: pa.Array) -> pa.RecordBatch:
-    """Return rows with the operation of the row of `batch` that each was made of (`origins`), where they have none of their own."""
+    """Return rows with the operation of the row of `batch` that each was made of (`origins`), where they have none of
+    their own."""
     if OPERATION not in rows.schema.names or OPERATION not in batch.schema.names:
         return rows
     at = rows.schema.get_field_index(OPERATION)
@@ -26,7 +27,8 @@ def with_deletes(
 ) -> pa.RecordBatch:
     """Return rows with a delete for each update and delete of `batch` of which there is none, in the order of `batch`.
 
-    What such a row was before may be downstream. `origins` are the rows of `batch` that rows were made of, `keys` the columns that both have.
+    What such a row was before may be downstream. `origins` are the rows of `batch` that rows were made of, `keys` the
+    columns that both have.
     """
     if not keys or OPERATION not in rows.schema.names or OPERATION not in batch.schema.names:
         return rows

@@ -1,8 +1,8 @@
 """SQL over the rows of a change stream: what a query says of the newest row of each key, and which keys are gone from its result.
 
-A filter that a changed row does not pass any more must delete its key downstream; so must a deleted row, of which often only the key is
-known. A query that only projects and filters carries the operation along, row by row. Any other sees the newest row of each key, and
-every key of the batch that gives no row then is a delete.
+A filter that a changed row does not pass any more must delete its key downstream; so must a deleted row, of which
+often only the key is known. A query that only projects and filters carries the operation along, row by row. Any other
+sees the newest row of each key, and every key of the batch that gives no row then is a delete.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def keeps_keys(rows: DataFrame, query: Callable[[DataFrame], DataFrame], *, keys
 def origins(
     rows: DataFrame, query: Callable[[DataFrame], DataFrame]
 ) -> Mapping[str, frozenset[str] | None] | None:
-    """Of a query that only projects and filters: the columns of the rows that each of its columns is made of. None for any other query."""
+    """Of a query that only projects and filters: the columns of the rows that each of its columns is made of. None
+    for any other query."""
     plain = rows.drop(OPERATION)
     result = query(plain)
     return (

@@ -1,7 +1,7 @@
 """What a plugin stores while it takes the rows of an epoch: kept when they are written, taken back when they come again.
 
-A batch that a plugin refuses comes again, whole or in parts, and an epoch that a sink refuses comes again, too. What the plugin had stored
-until then would be there twice.
+A batch that a plugin refuses comes again, whole or in parts, and an epoch that a sink refuses comes again, too. What
+the plugin had stored until then would be there twice.
 """
 
 from __future__ import annotations

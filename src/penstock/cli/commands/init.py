@@ -56,8 +56,8 @@ def init(
 ) -> None:
     """Write a pipeline to begin with.
 
-    It is valid, and has rows of its own where it reads files; where it names a server it runs as soon as that is there. On a terminal init
-    asks for what is left out. Nothing is written over.
+    It is valid, and has rows of its own where it reads files; where it names a server it runs as soon as that is
+    there. On a terminal init asks for what is left out. Nothing is written over.
 
     \b
     Examples:

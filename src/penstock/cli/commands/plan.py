@@ -23,7 +23,8 @@ def plan(
 ) -> int:
     """Say what a changed file means for a pipeline that ran before.
 
-    Nodes are new, changed or dropped, and the state of views stays, is made again, or goes. Nothing is changed. `penstock run` asks before it loses rows that cannot be had again.
+    Nodes are new, changed or dropped, and the state of views stays, is made again, or goes. Nothing is changed.
+    `penstock run` asks before it loses rows that cannot be had again.
 
     \b
     Examples:

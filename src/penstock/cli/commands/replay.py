@@ -56,9 +56,10 @@ def replay(
 ) -> int:
     """Let dead letters of a pipeline go through it again.
 
-    That is for when what made them fail was repaired. The rows come into the node in which they failed, and go on from there to the sinks, as one epoch and once. A pipeline that runs
-    takes them between two batches; for one that does not run, this command does that epoch and reads nothing from the sources.
-    Rows that fail again are dead letters again.
+    That is for when what made them fail was repaired. The rows come into the node in which they failed, and go on
+    from there to the sinks, as one epoch and once. A pipeline that runs takes them between two batches; for one that
+    does not run, this command does that epoch and reads nothing from the sources. Rows that fail again are dead
+    letters again.
 
     \b
     Examples:

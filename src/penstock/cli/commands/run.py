@@ -37,7 +37,9 @@ def run(
 ) -> int:
     """Run a pipeline.
 
-    It runs until its sources end, or until Ctrl-C; the batch that runs then is finished first. A pipeline that ran before goes on where it ended, also when its file was moved; another file of the same name is refused. Rows that sinks print go to stdout, everything else to stderr.
+    It runs until its sources end, or until Ctrl-C; the batch that runs then is finished first. A pipeline that ran
+    before goes on where it ended, also when its file was moved; another file of the same name is refused. Rows that
+    sinks print go to stdout, everything else to stderr.
 
     \b
     Examples:

@@ -188,8 +188,8 @@ def reset(
 ) -> int:
     """Delete what a job keeps: its checkpoint, epochs and values. Its next start begins from nothing.
 
-    Of a pipeline also its views, and the replication slots of its sources. Refused while the job runs. With --source only the slot
-    goes that a source has left which is gone from the file, also while the pipeline runs.
+    Of a pipeline also its views, and the replication slots of its sources. Refused while the job runs. With --source
+    only the slot goes that a source has left which is gone from the file, also while the pipeline runs.
 
     \b
     Examples:

@@ -43,9 +43,10 @@ def run_tests(
 ) -> int:
     """Run the tests in a pipeline's file.
 
-    They give rows to its sources, and say which rows its nodes have then. Sources are not read and sinks are not written; columns that
-    the file does not say are looked up, and handlers and look-ups are asked for rows that `given` does not have. A row that is expected
-    and not there has a -, one that is there and not expected a +, and ~ says how a row of the same key differs.
+    They give rows to its sources, and say which rows its nodes have then. Sources are not read and sinks are not
+    written; columns that the file does not say are looked up, and handlers and look-ups are asked for rows that
+    `given` does not have. A row that is expected and not there has a -, one that is there and not expected a +, and ~
+    says how a row of the same key differs.
 
     \b
     Examples:

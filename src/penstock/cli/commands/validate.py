@@ -28,8 +28,9 @@ def validate(
 ) -> int:
     """Find every mistake in a pipeline.
 
-    Nothing runs. Each mistake has its file, line and column, and a hint; the exit code is 2 when there is one. With --output json, csv
-    or arrow the mistakes are rows on stdout. Types of columns and connections are for penstock dry-run.
+    Nothing runs. Each mistake has its file, line and column, and a hint; the exit code is 2 when there is one. With
+    --output json, csv or arrow the mistakes are rows on stdout. Types of columns and connections are for penstock
+    dry-run.
 
     \b
     Examples:

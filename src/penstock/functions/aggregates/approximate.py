@@ -1,8 +1,9 @@
 """APPROX_COUNT_DISTINCT: Spark's own estimate (HyperLogLog++) of how many different values a group has.
 
-A value sets one register of the group, by the first bits of its hash, to the place of the first one among the others, unless it is greater already.
-So that values can go again, the state counts the values of each register and place: some thousands per group, however many values it has.
-The estimate reads the registers alone, and is the same in whatever order the values came. The tables that correct it come with the plan, from Spark.
+A value sets one register of the group, by the first bits of its hash, to the place of the first one among the others,
+unless it is greater already. So that values can go again, the state counts the values of each register and place:
+some thousands per group, however many values it has. The estimate reads the registers alone, and is the same in
+whatever order the values came. The tables that correct it come with the plan, from Spark.
 
 Needs ordered state (the counted places of the group). Cost: the registers of touched groups.
 """

@@ -1,7 +1,7 @@
 """AVG: the exact sum over the count, rounded once; NULL when there is no value.
 
-Integers and floats give the nearest double, decimals decimal(p + 4, s + 4) rounded half up, intervals whole microseconds or months. A sum of
-decimals or intervals that its type cannot hold is refused; TRY_AVG is NULL then.
+Integers and floats give the nearest double, decimals decimal(p + 4, s + 4) rounded half up, intervals whole
+microseconds or months. A sum of decimals or intervals that its type cannot hold is refused; TRY_AVG is NULL then.
 
 Invertible. State: that of SUM, shared with it. Cost: delta.
 """

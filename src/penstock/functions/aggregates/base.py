@@ -24,8 +24,8 @@ from penstock.state.state import State
 class Selection:
     """Which rows a part takes in, and which columns of them.
 
-    Rows pass whose `filter` column is TRUE and whose `required` arguments (positions in `args`) are not NULL. `distinct` counts equal
-    arguments of a group once.
+    Rows pass whose `filter` column is TRUE and whose `required` arguments (positions in `args`) are not NULL.
+    `distinct` counts equal arguments of a group once.
     """
 
     args: tuple[int, ...]
@@ -66,8 +66,8 @@ class AggregatePart(State, Protocol):
     def merge(self, other: Self, slots: Positions, others: Positions) -> None:
         """Take in what another part of the same kind has at other slots, into `slots`, pairwise; slots differ.
 
-        The law: a part that has taken in some rows, merged with one that has taken in the others, gives what one gives that has taken
-        in all of them.
+        The law: a part that has taken in some rows, merged with one that has taken in the others, gives what one
+        gives that has taken in all of them.
         """
 
 

@@ -1,8 +1,8 @@
 """COLLECT_LIST, COLLECT_SET and LISTAGG: the values of a group in a documented order.
 
-A view has no order of arrival, so lists come in ascending order of their values; LISTAGG follows its WITHIN GROUP (ORDER BY ...), ties
-in the order of the values. NULL is left out; without any value lists are empty and LISTAGG is NULL. A set holds equal values once,
-except that every NaN is a value of its own, as in Spark.
+A view has no order of arrival, so lists come in ascending order of their values; LISTAGG follows its WITHIN GROUP
+(ORDER BY ...), ties in the order of the values. NULL is left out; without any value lists are empty and LISTAGG is
+NULL. A set holds equal values once, except that every NaN is a value of its own, as in Spark.
 
 Needs ordered state (all values of the group). Cost: the touched groups.
 """

@@ -48,7 +48,8 @@ class DistinctRows(Composite):
         return Rows(rows.touched, rows.groups.take(resolved.leaders[changed]), weights[changed], columns)
 
     def entries(self, slots: Positions, others: Positions) -> Rows:
-        """All arguments of the groups at `others` with their counts, as rows of the groups at `slots`, pairwise: what a merge takes in."""
+        """All arguments of the groups at `others` with their counts, as rows of the groups at `slots`, pairwise: what
+        a merge takes in."""
         live = self._index.live()
         owners, *columns = self._index.keys(live)
         order = np.argsort(others)

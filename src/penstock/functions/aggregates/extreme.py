@@ -1,7 +1,8 @@
 """MIN and MAX, and the functions that give the first or last row of a group in some order.
 
-The state has all values of a group in order with their counts, once for all functions over the same arguments; the current extreme is
-cached. -0.0 and 0.0 are equal to Spark, which returns either; in the kernel -0.0 is the smaller one. NaN is the greatest value.
+The state has all values of a group in order with their counts, once for all functions over the same arguments; the
+current extreme is cached. -0.0 and 0.0 are equal to Spark, which returns either; in the kernel -0.0 is the smaller
+one. NaN is the greatest value.
 
 - MIN, MAX (and BOOL_AND, BOOL_OR, which Catalyst turns into them): NULL is ignored.
 - MIN_BY(x, y), MAX_BY(x, y): rows where y is NULL are ignored. Among equal y, MIN_BY takes the smallest x and MAX_BY the greatest

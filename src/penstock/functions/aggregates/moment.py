@@ -3,8 +3,8 @@
 NULL over no rows; the sample functions are NULL over one row; skewness and kurtosis of equal values are NULL; NaN when a value is
 NaN or infinite. `RegrReplacement` (of regr_sxx and regr_syy) is the sum of squared differences from the mean.
 
-Invertible. State: 56 bytes per group for the sum, 112 for the squares; skewness and kurtosis keep Python integers. Cost: delta, and
-some microseconds per touched group.
+Invertible. State: 56 bytes per group for the sum, 112 for the squares; skewness and kurtosis keep Python integers.
+Cost: delta, and some microseconds per touched group.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """CORR, COVAR and the linear regressions: rational arithmetic over exact sums of both columns, rounded once.
 
-Rows where either column is NULL are ignored; NaN when a value is NaN or infinite, unless the other column decides. CORR of a column without any spread divides by
-zero, which is an error in ANSI mode, as in Spark; the regressions are NULL when the independent variable has no spread.
+Rows where either column is NULL are ignored; NaN when a value is NaN or infinite, unless the other column decides.
+CORR of a column without any spread divides by zero, which is an error in ANSI mode, as in Spark; the regressions are
+NULL when the independent variable has no spread.
 
-Invertible. State: sums of x, y, x*x, y*y, x*y, as far as a function needs them. Cost: delta, and some microseconds per touched group.
+Invertible. State: sums of x, y, x*x, y*y, x*y, as far as a function needs them. Cost: delta, and some microseconds
+per touched group.
 """
 
 from __future__ import annotations

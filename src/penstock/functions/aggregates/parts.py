@@ -108,7 +108,8 @@ class FloatSumPart(Composite):
             self._odd.put(slots, old + other._odd.data[others], old)
 
     def put(self, limbs: Ints, odd: Ints | None, outside: dict[int, int]) -> None:
-        """Set the sums of the first slots: their limbs, how often NaN, +inf and -inf count, and what lies outside of the limbs."""
+        """Set the sums of the first slots: their limbs, how often NaN, +inf and -inf count, and what lies outside of
+        the limbs."""
         self.sums.put(limbs, outside)
         if odd is not None:
             self._odd.reserve(len(odd))

@@ -1,7 +1,7 @@
 """PERCENTILE, MEDIAN, PERCENTILE_CONT, PERCENTILE_DISC and MODE, from the counted values of a group.
 
-Percentiles interpolate in double arithmetic exactly as Spark does. MODE takes the smallest of several most frequent values (Spark: any
-of them), unless its WITHIN GROUP (ORDER BY ... DESC) asks for the greatest.
+Percentiles interpolate in double arithmetic exactly as Spark does. MODE takes the smallest of several most frequent
+values (Spark: any of them), unless its WITHIN GROUP (ORDER BY ... DESC) asks for the greatest.
 
 Needs ordered state (all values of the group). Cost: the touched groups.
 """
@@ -125,7 +125,8 @@ class _Mode:
 
 
 def make_percentile(call: AggregateCall, parts: Parts) -> Function:
-    """Spark's `percentile`, `median` and `percentile_cont`; options `percentage`, `frequency`, `reverse`; or a second argument is the frequency."""
+    """Spark's `percentile`, `median` and `percentile_cont`; options `percentage`, `frequency`, `reverse`; or a second
+    argument is the frequency."""
     return _Percentile(call, parts, discrete=False)
 
 

@@ -1,7 +1,8 @@
 """PIVOT: the values of a group as an array, each at the place of its row's pivot value.
 
-Catalyst groups by the pivot column first, so that a group has one row for each pivot value at most. The state of a place is therefore the
-sum of what was inserted less what was deleted: the number of values, 0 or 1, and the bits of the value. Sums can be undone and merged.
+Catalyst groups by the pivot column first, so that a group has one row for each pivot value at most. The state of a
+place is therefore the sum of what was inserted less what was deleted: the number of values, 0 or 1, and the bits of
+the value. Sums can be undone and merged.
 """
 
 from __future__ import annotations

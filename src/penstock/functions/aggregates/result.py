@@ -1,7 +1,7 @@
 """What an aggregate gives for some groups, and which of it changes in a tick.
 
-Most results have a fixed width. They stay in NumPy until the operator knows which of them it shows, because making Arrow arrays that are
-compared and thrown away costs more than the rest of a small tick.
+Most results have a fixed width. They stay in NumPy until the operator knows which of them it shows, because making
+Arrow arrays that are compared and thrown away costs more than the rest of a small tick.
 """
 
 from __future__ import annotations

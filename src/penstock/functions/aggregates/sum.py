@@ -1,7 +1,8 @@
 """SUM: exact, whatever the order of rows; NULL when there is no value.
 
 Integers give BIGINT and day-time intervals give intervals, both refused beyond 64 bits, year-month intervals give intervals
-of at most 32 bits; decimals give decimal(p + 10, s); floats give the double nearest to the exact sum. TRY_SUM is NULL where SUM is an error.
+of at most 32 bits; decimals give decimal(p + 10, s); floats give the double nearest to the exact sum. TRY_SUM is NULL
+where SUM is an error.
 
 Invertible. State: 16 bytes per group (integers, small decimals), 32 (decimals) or 56 (floats), and a count. Cost: delta.
 """

@@ -1,7 +1,7 @@
 """from_json: JSON to values of a schema, as Spark converts them.
 
-A text that is ordinary and fits the schema is converted from its tree. All others are read token by token: what Spark gives for a row with a
-bad field depends on where the parser stands when it fails.
+A text that is ordinary and fits the schema is converted from its tree. All others are read token by token: what Spark
+gives for a row with a bad field depends on where the parser stands when it fails.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def _reason(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JsonRules:
-    """How to read: what is allowed, whether nested values survive in part, how dates and moments are read, and which Java writes numbers."""
+    """How to read: what is allowed, whether nested values survive in part, how dates and moments are read, and which
+    Java writes numbers."""
 
     leniency: Leniency
     partial: bool

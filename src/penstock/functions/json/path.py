@@ -47,7 +47,8 @@ def _blank(text: str, at: int) -> int:
 
 
 def _step(text: str, at: int) -> tuple[tuple[Step, ...], int] | None:
-    """One step from a place on: the instructions and where it ends. Words and patterns skip blanks before them, single characters do not."""
+    """One step from a place on: the instructions and where it ends. Words and patterns skip blanks before them,
+    single characters do not."""
     begin = _blank(text, at)
     for word in (".*", "['*']"):
         if text.startswith(word, begin):

@@ -1,7 +1,8 @@
 """Jackson's pull parser over one text: the same tokens, the same errors, and the same place to go on from after an error.
 
-Spark catches errors of single fields and goes on with the next token, so that what a parser has consumed when it fails decides about the
-fields behind it. The methods therefore follow the states of Jackson's parser for readers; texts that need no leniency do not come here.
+Spark catches errors of single fields and goes on with the next token, so that what a parser has consumed when it
+fails decides about the fields behind it. The methods therefore follow the states of Jackson's parser for readers;
+texts that need no leniency do not come here.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ Write = Callable[[Any], str]
 
 @dataclass(frozen=True, slots=True)
 class JsonStyle:
-    """Whether fields that are NULL are left out, which Java writes doubles, the zone of timestamps, and patterns of dates and timestamps."""
+    """Whether fields that are NULL are left out, which Java writes doubles, the zone of timestamps, and patterns of
+    dates and timestamps."""
 
     skip_nulls: bool
     java: int

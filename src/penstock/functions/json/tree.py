@@ -1,7 +1,8 @@
 """Ordinary JSON, by Python's own parser: a tuple of pairs for an object, a list, a string, a number, a truth value, None.
 
-What Python's parser accepts, Jackson accepts and reads the same way, apart from what is looked for before: constants beyond the standard,
-halves of surrogate pairs, and the limits that Jackson has. All else is left to the reader that follows Jackson's rules.
+What Python's parser accepts, Jackson accepts and reads the same way, apart from what is looked for before: constants
+beyond the standard, halves of surrogate pairs, and the limits that Jackson has. All else is left to the reader that
+follows Jackson's rules.
 """
 
 from __future__ import annotations

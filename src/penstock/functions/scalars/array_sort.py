@@ -1,7 +1,7 @@
 """Sorting the elements of arrays: by their own order, by a comparator that is an order of keys, or by any other comparator.
 
-A comparator is a lambda. Most of them compare one key of both elements, and then all arrays are sorted at once by that key. Any other one is asked
-for the pairs that Java's sort asks for, the next pair of every array at once.
+A comparator is a lambda. Most of them compare one key of both elements, and then all arrays are sorted at once by
+that key. Any other one is asked for the pairs that Java's sort asks for, the next pair of every array at once.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ def _subtracted(body: Expression, parameters: tuple[Parameter, Parameter]) -> Ke
 def _over_numbers(
     body: Expression, parameters: tuple[Parameter, Parameter], keys: set[Expression]
 ) -> Expression | None:
-    """The comparator over two numbers, columns 0 and 1, in the place of the keys of its parameters; None if it reads more of them."""
+    """The comparator over two numbers, columns 0 and 1, in the place of the keys of its parameters; None if it reads
+    more of them."""
     if isinstance(body, Literal):
         return body
     if not isinstance(body, Call):

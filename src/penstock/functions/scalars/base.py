@@ -54,7 +54,8 @@ def accept(call: Call) -> str | None:
 
 
 def only(*kinds: str, first: int | None = None) -> Check:
-    """The arguments (the first few, or all) are of the given types; "decimal", "array" and so on stand for all of their kind, "interval" for all that can be compared."""
+    """The arguments (the first few, or all) are of the given types; "decimal", "array" and so on stand for all of
+    their kind, "interval" for all that can be compared."""
 
     def check(call: Call) -> str | None:
         for argument in call.args[:first]:

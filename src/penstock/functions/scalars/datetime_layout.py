@@ -1,4 +1,5 @@
-"""Texts that are as long as their datetime pattern, read a column at a time: each field stands at the same place in all of them."""
+"""Texts that are as long as their datetime pattern, read a column at a time: each field stands at the same place in
+all of them."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ _DAY = 86_400_000_000
 
 @dataclass(frozen=True, slots=True)
 class DatetimeLayout:
-    """Where each field stands in texts that are as long as their pattern: digits, letters of months, text, and an offset at the end."""
+    """Where each field stands in texts that are as long as their pattern: digits, letters of months, text, and an
+    offset at the end."""
 
     digits: tuple[tuple[int, int, str], ...]
     month: int | None

@@ -110,7 +110,8 @@ _VALUES = {
 def _common(
     parts: Sequence[PatternPart],
 ) -> tuple[re.Pattern[str], tuple[Number | Fraction | NamedField, ...]] | None:
-    """A regular expression for texts without signs, and the parts that its groups are; None when a part is none of the simple ones."""
+    """A regular expression for texts without signs, and the parts that its groups are; None when a part is none of
+    the simple ones."""
     pieces: list[str] = []
     groups: list[Number | Fraction | NamedField] = []
     for part in parts:

@@ -1,7 +1,8 @@
 """Datetime patterns, such as 'yyyy-MM-dd HH:mm', taken apart as Spark and Java do.
 
-Spark first refuses letters whose meaning has changed since its second version, reads y as a year that may be negative when there is no era, and lets a
-fraction of a second that is parsed be shorter than its letters. What is left is a pattern of java.time.
+Spark first refuses letters whose meaning has changed since its second version, reads y as a year that may be negative
+when there is no era, and lets a fraction of a second that is parsed be shorter than its letters. What is left is a
+pattern of java.time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The fields that a datetime pattern has found in a text, as a date and a time: strictly, with Spark's defaults for what is missing."""
+"""The fields that a datetime pattern has found in a text, as a date and a time: strictly, with Spark's defaults for
+what is missing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Floating numbers as text, digit by digit as the JVM reads and writes them.
 
-Java before 19 writes digits until the number is told apart from its neighbours, but not always as few as would do: at powers of two, for
-large whole numbers and in ties it writes more. Java 19 and later write the fewest.
+Java before 19 writes digits until the number is told apart from its neighbours, but not always as few as would do: at
+powers of two, for large whole numbers and in ties it writes more. Java 19 and later write the fewest.
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ from penstock.functions.scalars.base import (
 from penstock.plan.expression import Call
 
 _DIRECTIVE = re.compile(
-    r"%(?:(?P<index>[1-9]\d{0,4})\$)?(?P<flags>[-#+ 0,(<]*)(?P<width>[1-9]\d{0,5})?(?:\.(?P<precision>\d{1,6}))?(?P<conversion>[bBsScdoxXeEfgG])"
+    r"%(?:(?P<index>[1-9]\d{0,4})\$)?(?P<flags>[-#+ "
+    r"0,(<]*)(?P<width>[1-9]\d{0,5})?(?:\.(?P<precision>\d{1,6}))?(?P<conversion>[bBsScdoxXeEfgG])"
     r"|%(?P<text>[%n])",
     re.ASCII,
 )
@@ -60,7 +61,8 @@ def parse(pattern: str) -> tuple[str | Directive, ...] | None:
     """The parts of a format, None for one that only Java can write or refuse.
 
     >>> parse("%2$s: %<05d")
-    (Directive(argument=1, conversion='s', flags='', width=0, precision=None, upper=False), ': ', Directive(argument=1, conversion='d', flags='0', width=5, precision=None, upper=False))
+    (Directive(argument=1, conversion='s', flags='', width=0, precision=None, upper=False), ': ',
+    Directive(argument=1, conversion='d', flags='0', width=5, precision=None, upper=False))
     """
     parts: list[str | Directive] = []
     at, ordinary, last = 0, -1, -1

@@ -34,7 +34,8 @@ def months_of(years: int, months: int) -> int | None:
 
 
 def micros_of(seconds: Decimal, *parts: int) -> int | None:
-    """A day-time interval in microseconds, from seconds and parts that are microseconds; None where one of Java's steps overflows."""
+    """A day-time interval in microseconds, from seconds and parts that are microseconds; None where one of Java's
+    steps overflows."""
     return _sum("bigint", int(seconds.scaleb(6)), *parts)
 
 

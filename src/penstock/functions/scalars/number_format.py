@@ -1,4 +1,5 @@
-"""to_char and to_number: numbers by a format of Spark's, such as '$99,999.00S'; the format is constant and was looked at by Spark."""
+"""to_char and to_number: numbers by a format of Spark's, such as '$99,999.00S'; the format is constant and was looked
+at by Spark."""
 
 from __future__ import annotations
 

@@ -71,8 +71,9 @@ def java_regex(pattern: str) -> str | None:
 def python_regex(pattern: str) -> re.Pattern[str] | None:
     """The same regular expression for Python, with the same groups; None when it uses something in which the two differ.
 
-    Both engines try alternatives in order. They differ in what is left in groups that have matched nothing again and again, so that a group
-    which may be empty must not be repeated; and Java looks for empty matches inside of surrogate pairs.
+    Both engines try alternatives in order. They differ in what is left in groups that have matched nothing again and
+    again, so that a group which may be empty must not be repeated; and Java looks for empty matches inside of
+    surrogate pairs.
     """
     compiled = python_search(pattern)
     return None if compiled is None or _empty_inside(compiled) else compiled

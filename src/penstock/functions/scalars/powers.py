@@ -1,7 +1,7 @@
 """Exponentials, logarithms and powers, as StrictMath has them, and other functions of one formula: factorials, bits, buckets.
 
-Sines, tangents, roots of the third degree and the like are left to Spark: Java may compute them with instructions of the processor, whose last
-bit nothing promises.
+Sines, tangents, roots of the third degree and the like are left to Spark: Java may compute them with instructions of
+the processor, whose last bit nothing promises.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Patterns: LIKE, several LIKEs, and what splits, replaces and extracts by a regular expression; the pattern is constant or comes with each row.
+"""Patterns: LIKE, several LIKEs, and what splits, replaces and extracts by a regular expression; the pattern is
+constant or comes with each row.
 
-A constant regular expression is looked at when the view is planned. One of a row may be beyond what Java's and the kernel's dialects share: `BeyondKernel` is raised
-then, and Spark is asked for that delta.
+A constant regular expression is looked at when the view is planned. One of a row may be beyond what Java's and the
+kernel's dialects share: `BeyondKernel` is raised then, and Spark is asked for that delta.
 """
 
 from __future__ import annotations

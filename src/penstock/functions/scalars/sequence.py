@@ -1,7 +1,7 @@
 """SEQUENCE: arrays of numbers, dates and timestamps from a start to a stop, both included.
 
-Steps of a fixed width are arithmetic. Steps of months, and of days in local time, are added to the start, each as often as its place says, because
-a month that is cut short (31 January and one month) must not shorten the next ones.
+Steps of a fixed width are arithmetic. Steps of months, and of days in local time, are added to the start, each as
+often as its place says, because a month that is cut short (31 January and one month) must not shorten the next ones.
 """
 
 from __future__ import annotations

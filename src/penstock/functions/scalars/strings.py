@@ -68,7 +68,8 @@ def _initcap(text: str) -> str:
 def _case_mapping(of_ascii: Any, twin: Callable[[str], str]) -> Build:
     """Arrow for ASCII text, Python's full case mapping for the rest (Arrow maps one character to one).
 
-    Arrow's functions for ASCII misread an array whose first text does not begin at 0, as one that is cast from a slice; those for UTF-8 do not.
+    Arrow's functions for ASCII misread an array whose first text does not begin at 0, as one that is cast from a
+    slice; those for UTF-8 do not.
     """
 
     def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:

@@ -40,8 +40,8 @@ def date_of(text: str) -> int | None:
 def moment_of(text: str, zone: str | None, now: int | None) -> int | None:
     """Microseconds of a text as Spark reads timestamps, None when it is none.
 
-    `zone` is that of texts which name none, None reads local time and ignores zones. A time without a date is one of today, which is
-    the day of `now`.
+    `zone` is that of texts which name none, None reads local time and ignores zones. A time without a date is one of
+    today, which is the day of `now`.
     """
     stripped = text.strip(BLANK)
     match = _MOMENT.fullmatch(stripped)

@@ -1,13 +1,13 @@
 """How near vectors are to a constant one: cosine similarity, dot product, Euclidean distance.
 
-`VectorScore` is no function of Spark's; the plans of vector views have it. Its arguments are the vector and a column that names the row in
-errors, its options the metric and the constant vector.
+`VectorScore` is no function of Spark's; the plans of vector views have it. Its arguments are the vector and a column
+that names the row in errors, its options the metric and the constant vector.
 
-The bits of a score depend on the two vectors alone, and not on the batch that a row comes in or on the machine: a retracted row must give
-the score that it was inserted with. A matrix product, or a sum over an axis, adds in an order that depends on shapes, alignment
-and the processor. So sums are made here of whole columns: each half of the columns is added to the other one until one column is left.
-Every step is one operation per number, which IEEE 754 rounds in one way. Vectors are the columns of a matrix meanwhile: a half is
-then one piece of memory.
+The bits of a score depend on the two vectors alone, and not on the batch that a row comes in or on the machine: a
+retracted row must give the score that it was inserted with. A matrix product, or a sum over an axis, adds in an order
+that depends on shapes, alignment and the processor. So sums are made here of whole columns: each half of the columns
+is added to the other one until one column is left. Every step is one operation per number, which IEEE 754 rounds in
+one way. Vectors are the columns of a matrix meanwhile: a half is then one piece of memory.
 """
 
 from __future__ import annotations

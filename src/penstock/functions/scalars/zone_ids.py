@@ -1,6 +1,7 @@
 """Names of time zones as Java reads them, and the rules of all of them as the JVM that planned a view knows them.
 
-A text such as '2024-01-01 10:00:00 Europe/Berlin' names its zone in the data, so that a view which reads such texts carries a table of every zone.
+A text such as '2024-01-01 10:00:00 Europe/Berlin' names its zone in the data, so that a view which reads such texts
+carries a table of every zone.
 """
 
 from __future__ import annotations

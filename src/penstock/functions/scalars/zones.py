@@ -125,7 +125,8 @@ def other_rules(zone: str) -> StateError:
     return StateError(
         f"the view was planned with other rules of the time zone {zone} than other views of this process",
         code="STATE_ZONE_RULES",
-        hint="a view keeps the rules of the Java that has planned it, and a process has one set of them: open the older views in a process of their own, "
+        hint="a view keeps the rules of the Java that has planned it, and a process has one set of "
+        "them: open the older views in a process of their own, "
         "register them again in a new flow, or use the Java that has planned them",
     )
 

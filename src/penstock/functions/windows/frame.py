@@ -1,7 +1,8 @@
 """Window frames: for every row, the rows [low, high) that its function reads.
 
-RANGE offsets are added to the value of the only order column (against its direction when it descends), in the type of that column, as
-Spark does: an overflow is an error; NULL and NaN have only their peers. An offset is a number in the unit of the column.
+RANGE offsets are added to the value of the only order column (against its direction when it descends), in the type of
+that column, as Spark does: an overflow is an error; NULL and NaN have only their peers. An offset is a number in the
+unit of the column.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Aggregate functions over the frame of each row.
 
-COUNT, SUM and AVG subtract exact running totals, so that a sum of floats is the nearest double to the exact sum whatever the frame; MIN
-and MAX look up a table of powers of two. Every other aggregate is computed for each different frame from its rows; COLLECT_LIST keeps
-the order of the window.
+COUNT, SUM and AVG subtract exact running totals, so that a sum of floats is the nearest double to the exact sum
+whatever the frame; MIN and MAX look up a table of powers of two. Every other aggregate is computed for each different
+frame from its rows; COLLECT_LIST keeps the order of the window.
 
 Cost: the partition; the rows of all different frames for functions other than COUNT, SUM, AVG, MIN and MAX.
 """

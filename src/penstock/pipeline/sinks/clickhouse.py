@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
 
 class ClickHouseNode(ClickHouseTableOptions, RowErrors, TableNode):
-    """Inserts rows into a ClickHouse table, as newer versions of rows with the same key, or as rows that are only added (`output_mode: append`).
+    """Inserts rows into a ClickHouse table, as newer versions of rows with the same key, or as rows that are only
+    added (`output_mode: append`).
 
-    `_op` is applied: a delete is a row whose column `_deleted` is 1, or a `DELETE` (`append_only_mode: false`). Read the table with `FINAL`,
-    which shows the last version of each key and no deleted row. With `append`, an update or a delete is refused.
+    `_op` is applied: a delete is a row whose column `_deleted` is 1, or a `DELETE` (`append_only_mode: false`). Read
+    the table with `FINAL`, which shows the last version of each key and no deleted row. With `append`, an update or a
+    delete is refused.
     """
 
     def sink(self, settings: Settings) -> ClickHouseSink:

@@ -22,7 +22,8 @@ class TableNode(SinkNode):
 
     output_mode: Literal["update", "append"] = Field(
         "update",
-        description="`update`: the last row of each key stays, and rows that are deleted go; `append`: every row is added, and one that "
+        description="`update`: the last row of each key stays, and rows that are deleted go; `append`: "
+        "every row is added, and one that "
         "updates or deletes is refused",
     )
 

@@ -32,12 +32,14 @@ class KafkaNode(KafkaTopicOptions, RowErrors, SinkNode):
     schema_registry: str | Literal[False] | None = Field(  # type: ignore[assignment]  # false turns the setting off
         None,
         repr=False,
-        description="Avro only: the address of a schema registry, where the schema is registered; default: `PENSTOCK_SCHEMA_REGISTRY_URL`, "
+        description="Avro only: the address of a schema registry, where the schema is registered; "
+        "default: `PENSTOCK_SCHEMA_REGISTRY_URL`, "
         "`false` for plain Avro",
     )
     exactly_once: bool = Field(
         True,
-        description="write in transactions: a reader with `isolation.level=read_committed` has every row once, in order; false: at least once",
+        description="write in transactions: a reader with `isolation.level=read_committed` has every row "
+        "once, in order; false: at least once",
     )
 
     @model_validator(mode="after")

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class PostgresNode(PostgresTableOptions, RowErrors, TableNode):
-    """Keeps a PostgreSQL table right: rows replace each other by their key and are deleted, or are only added (`output_mode: append`).
+    """Keeps a PostgreSQL table right: rows replace each other by their key and are deleted, or are only added
+    (`output_mode: append`).
 
     `_op` is applied and not stored: `d` deletes the row with the key. With `append`, an update or a delete is refused.
     """

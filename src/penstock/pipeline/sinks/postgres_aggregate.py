@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class PostgresAggregateNode(PostgresAggregateOptions, RowErrors, SinkNode):
-    """Keeps rows by their key in one PostgreSQL table, and sums, counts, averages, least and greatest values of groups of them in another.
+    """Keeps rows by their key in one PostgreSQL table, and sums, counts, averages, least and greatest values of
+    groups of them in another.
 
     `_op` is applied and not stored: an update or a delete is taken back from the aggregates.
     """

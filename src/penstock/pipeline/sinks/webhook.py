@@ -11,7 +11,8 @@ from penstock.sinks.webhook import WebhookOptions, WebhookSink
 class WebhookNode(WebhookOptions, RowErrors, SinkNode):
     """Posts rows as JSON to an address.
 
-    `_op` is a field. Requests have an `Idempotency-Key`, which is the same when an epoch comes again, so that the receiver can tell.
+    `_op` is a field. Requests have an `Idempotency-Key`, which is the same when an epoch comes again, so that the
+    receiver can tell.
     """
 
     def sink(self, settings: Settings) -> WebhookSink:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class ClickHouseNode(ClickHouseOptions, SourceNode):
-    """Reads the rows that a ClickHouse table has at the first start, once, then comes to an end; ranges of its sorting key are read side by side.
+    """Reads the rows that a ClickHouse table has at the first start, once, then comes to an end; ranges of its
+    sorting key are read side by side.
 
     Rows have no `_op`: all of them are inserts. To go on with rows that come later, make it the history of a `hybrid` source.
     """

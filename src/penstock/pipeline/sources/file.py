@@ -24,7 +24,8 @@ _OF_RECORDS = ("csv", "json")
 
 
 class FileNode(SourceNode):
-    """Reads files, each once and in the order in which they were written: those that are there, or with `mode: continuous` also those that come later.
+    """Reads files, each once and in the order in which they were written: those that are there, or with `mode:
+    continuous` also those that come later.
 
     Rows have no `_op`: all of them are inserts. A file that was read and changes later is not read again.
     """
@@ -41,7 +42,8 @@ class FileNode(SourceNode):
     columns: Columns | None = Field(
         None,
         validation_alias="schema",
-        description='the columns, `{id: int64, price: "decimal(10,2)"}` or DDL; default: they are inferred at the first start and kept',
+        description='the columns, `{id: int64, price: "decimal(10,2)"}` or DDL; default: they are '
+        "inferred at the first start and kept",
     )
     header: bool | None = Field(
         None, description="CSV only: the first line has the names of the columns; default: true"
@@ -52,12 +54,14 @@ class FileNode(SourceNode):
     )
     recursive: bool = Field(
         False,
-        description="read folders inside the folder too, whatever their names; false: only those of partitions (`day=2026-01-01/`)",
+        description="read folders inside the folder too, whatever their names; false: only those of "
+        "partitions (`day=2026-01-01/`)",
     )
     max_files: Count | None = Field(None, description="how many files one epoch reads at most")
     on_bad_record: Annotated[Literal["fail", "drop", "quarantine"], IgnoringCase] = Field(
         "fail",
-        description="CSV and JSON only: a record that does not fit fails the pipeline, is dropped and counted, or is stored elsewhere",
+        description="CSV and JSON only: a record that does not fit fails the pipeline, is dropped and "
+        "counted, or is stored elsewhere",
     )
     quarantine: PathText | None = Field(
         None, description="where bad records are stored: a folder, an Iceberg table, or `topic:NAME`"

@@ -60,10 +60,12 @@ Part = Annotated[
 
 
 class HybridNode(SourceNode):
-    """Reads a history first and then a live source, with no gap and no overlap: a table of ClickHouse, then a topic of Kafka, for example.
+    """Reads a history first and then a live source, with no gap and no overlap: a table of ClickHouse, then a topic
+    of Kafka, for example.
 
-    Take it where the live source does not reach back to the beginning, or where a table is read faster. The columns are those of the live
-    source, and the history must have them too. `_op` is that of the live source; the rows of the history are inserts.
+    Take it where the live source does not reach back to the beginning, or where a table is read faster. The columns
+    are those of the live source, and the history must have them too. `_op` is that of the live source; the rows of
+    the history are inserts.
     """
 
     type: Literal["hybrid"] = Field("hybrid", description="`hybrid`")
@@ -77,8 +79,11 @@ class HybridNode(SourceNode):
     )
     cursor: str | None = Field(
         None,
-        description="a column of both, never NULL, that only grows, such as an id, a block number or a time: the history gives the rows up to its "
-        "greatest value at the first start, the live source those beyond, and all updates and deletes that it has. If there is none, there must be a primary key: rows are upserts, and "
+        description="a column of both, never NULL, that only grows, such as an id, a block number or a "
+        "time: the history gives the rows up to its "
+        "greatest value at the first start, the live source those beyond, and all updates and "
+        "deletes that it has. If there is none, there must be a primary key: rows are "
+        "upserts, and "
         "the live source begins where it stood before the history was read",
     )
 
@@ -96,7 +101,8 @@ class HybridNode(SourceNode):
             )
         if self.cursor is None and not self.primary_key:
             raise mistake(
-                "a hybrid source needs a cursor or a primary_key: nothing else says which rows of the live source are in the history",
+                "a hybrid source needs a cursor or a primary_key: nothing else says which rows of the "
+                "live source are in the history",
                 hint="cursor: a column that only grows; or primary_key, and rows that come twice replace each other",
             )
         if self.cursor is None and not isinstance(live, KafkaNode):

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class IcebergNode(SourceNode):
     """Reads the rows of a lake table, and then those that are appended to it.
 
-    Rows have no `_op`: all of them are inserts. Rows that are deleted or replaced in the table end the pipeline, unless `only_appends: false`
-    leaves such snapshots out.
+    Rows have no `_op`: all of them are inserts. Rows that are deleted or replaced in the table end the pipeline,
+    unless `only_appends: false` leaves such snapshots out.
     """
 
     stored_fields = frozenset({"primary_key", "table"})
@@ -31,7 +31,8 @@ class IcebergNode(SourceNode):
     table: str = Field(description="`catalog.schema.table`")
     mode: WordOrMode = Field(
         Mode.model_validate({"type": "continuous"}),
-        description="`continuous`: the rows that are there and those that are appended, every `poll_interval`; `bounded`: those that are there",
+        description="`continuous`: the rows that are there and those that are appended, every "
+        "`poll_interval`; `bounded`: those that are there",
     )
     max_rows: Count | None = Field(
         None, description="about how many rows one epoch reads at most; files are read whole"
@@ -39,7 +40,8 @@ class IcebergNode(SourceNode):
     max_files: Count | None = Field(None, description="how many files one epoch reads at most")
     only_appends: bool = Field(
         True,
-        description="fail when rows are deleted or replaced, which a stream of appends does not show; false: such snapshots are left out",
+        description="fail when rows are deleted or replaced, which a stream of appends does not show; "
+        "false: such snapshots are left out",
     )
     options: Texts = Field({}, description="options of Iceberg's source in Spark")
 

@@ -37,8 +37,9 @@ Offsets = Annotated[
 class KafkaNode(SourceNode):
     """Reads records of Kafka: of one topic, of several, or of all that fit a pattern.
 
-    `operations` says where `_op` comes from: a header of the record (the default), Debezium's envelope, or nowhere. The pipeline keeps the
-    offsets in its checkpoint, and goes on there when it starts again; `starting_offsets` counts for the first start only.
+    `operations` says where `_op` comes from: a header of the record (the default), Debezium's envelope, or nowhere.
+    The pipeline keeps the offsets in its checkpoint, and goes on there when it starts again; `starting_offsets`
+    counts for the first start only.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -54,12 +55,14 @@ class KafkaNode(SourceNode):
     bootstrap_servers: BootstrapServers
     data_format: Annotated[Literal["json", "avro", "binary"] | None, IgnoringCase] = Field(
         None,
-        description="the format of values: `json`, `avro`, or `binary` (the columns `key` and `value`); default: `json` when there is a schema, else `avro`",
+        description="the format of values: `json`, `avro`, or `binary` (the columns `key` and `value`); "
+        "default: `json` when there is a schema, else `avro`",
     )
     columns: Columns | None = Field(
         None,
         validation_alias="schema",
-        description='JSON only: the columns, `{id: int64, price: "decimal(10,2)"}` or DDL; with `operations: debezium` those of the rows',
+        description='JSON only: the columns, `{id: int64, price: "decimal(10,2)"}` or DDL; with '
+        "`operations: debezium` those of the rows",
     )
     avro_schema: str | None = Field(
         None,
@@ -68,18 +71,22 @@ class KafkaNode(SourceNode):
     schema_registry: str | bool | None = Field(
         None,
         repr=False,
-        description="Avro only: the address of a schema registry; default: `PENSTOCK_SCHEMA_REGISTRY_URL`, `false` for plain Avro",
+        description="Avro only: the address of a schema registry; default: "
+        "`PENSTOCK_SCHEMA_REGISTRY_URL`, `false` for plain Avro",
     )
     schema_registry_auth: str | None = Field(None, repr=False, description="`user:password` for the registry")
     subject: str | None = Field(None, description="the subject in the registry; default: `TOPIC-value`")
     starting_offsets: Offsets = Field(
         "earliest",
-        description="`earliest`, `latest`, or offsets by topic and partition; only for the first start, later ones go on where the last ended",
+        description="`earliest`, `latest`, or offsets by topic and partition; only for the first start, "
+        "later ones go on where the last ended",
     )
     operations: Annotated[Literal["none", "header", "upsert", "debezium"], IgnoringCase] = Field(
         "header",
-        description="what says whether a record inserts, updates or deletes (`_op`): the header `dbz.op` (without it an insert, and without a value a "
-        "delete), `upsert` the same for topics in which a record without the header replaces the row with its `primary_key`, Debezium's "
+        description="what says whether a record inserts, updates or deletes (`_op`): the header `dbz.op` "
+        "(without it an insert, and without a value a "
+        "delete), `upsert` the same for topics in which a record without the header replaces "
+        "the row with its `primary_key`, Debezium's "
         "envelope, or nothing",
     )
     include_metadata: bool = Field(
@@ -87,7 +94,8 @@ class KafkaNode(SourceNode):
     )
     filter: str | None = Field(
         None,
-        description="a condition in SQL; only rows for which it is true are read. With operations, deletes pass, and an update that does not becomes a delete",
+        description="a condition in SQL; only rows for which it is true are read. With operations, "
+        "deletes pass, and an update that does not becomes a delete",
     )
     parallelism: Count | None = Field(
         None,
@@ -96,7 +104,8 @@ class KafkaNode(SourceNode):
     batch_size: Count | None = Field(None, description="how many records one epoch reads at most")
     batch_flush_interval: Duration | None = Field(
         None,
-        description="how long an epoch waits for `batch_size` records, or for 100,000 when that is not set; default: it begins with what is there",
+        description="how long an epoch waits for `batch_size` records, or for 100,000 when that is not "
+        "set; default: it begins with what is there",
     )
     group: str | None = Field(
         None,

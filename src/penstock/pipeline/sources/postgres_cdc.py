@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class PostgresCdcNode(PostgresCdcOptions, SourceNode):
     """Follows a PostgreSQL table: first its rows, then every insert, update and delete, by logical replication.
 
-    `_op` is `i`, `u` or `d`; the rows of the snapshot are inserts. The server must write its log for that (`wal_level = logical`).
+    `_op` is `i`, `u` or `d`; the rows of the snapshot are inserts. The server must write its log for that (`wal_level
+    = logical`).
     """
 
     stored_fields = frozenset({"primary_key", "slot", "publication"})

@@ -27,9 +27,9 @@ _NUMBER, _GONE = "_number", "_gone"
 class CdcNode(ViewTransformNode):
     """Makes a table, or the history of a table, from changes of its rows that come late, in any order, or twice.
 
-    Each change has a sequence (`sequence_by`). With `scd: 1` the result has the last row of each key. With `scd: 2` it has every version of
-    it, with `valid_from` and `valid_to`: the sequence of the change that made the version, and of the change that ended it (NULL for the
-    version that holds now). Its rows have `_op`.
+    Each change has a sequence (`sequence_by`). With `scd: 1` the result has the last row of each key. With `scd: 2`
+    it has every version of it, with `valid_from` and `valid_to`: the sequence of the change that made the version,
+    and of the change that ended it (NULL for the version that holds now). Its rows have `_op`.
 
     It keeps every change that ever came, so its state grows for as long as changes come.
     """
@@ -38,7 +38,8 @@ class CdcNode(ViewTransformNode):
     from_: str = Field(validation_alias="from", description="the node whose rows are the changes")
     primary_key: Names = Field(description="the columns that tell the rows of the table apart")
     sequence_by: Names = Field(
-        description="the columns by which the changes of a key follow each other; of several changes with the same sequence the one that came last counts. A change whose first "
+        description="the columns by which the changes of a key follow each other; of several changes with "
+        "the same sequence the one that came last counts. A change whose first "
         "such column is NULL comes before all others with `scd: 1`, and is left out with `scd: 2`"
     )
     delete_where: str | None = Field(

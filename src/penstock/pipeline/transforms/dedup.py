@@ -24,7 +24,8 @@ _RANK = "_rank"
 
 
 class DedupNode(ViewTransformNode):
-    """Lets one row pass of those that are alike in some columns: the first or the last one, as they came or by the order of other columns.
+    """Lets one row pass of those that are alike in some columns: the first or the last one, as they came or by the
+    order of other columns.
 
     Its rows have `_op`: a row that replaces another one is a `u`.
 

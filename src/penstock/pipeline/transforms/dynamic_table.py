@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 class DynamicTableNode(DynamicTableOptions, TransformNode):
     """Keeps a set of values that changes while the pipeline runs, and that SQL asks with `dynamic_table_check('name', value)`.
 
-    It is filled by a query over other nodes, changed from outside, or both. A row with the `_op` `d` takes its value out. Rows that come into
-    it in an epoch count for all checks of that epoch. The value of a check is compared by what it is (the number 1 is 1.00), NULL is in no
-    table, and a value of another kind than the table holds, such as text for a table of numbers, is an error.
+    It is filled by a query over other nodes, changed from outside, or both. A row with the `_op` `d` takes its value
+    out. Rows that come into it in an epoch count for all checks of that epoch. The value of a check is compared by
+    what it is (the number 1 is 1.00), NULL is in no table, and a value of another kind than the table holds, such as
+    text for a table of numbers, is an error.
     """
 
     type: Literal["dynamic_table"] = Field("dynamic_table", description="`dynamic_table`")

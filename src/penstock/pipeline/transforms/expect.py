@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class ExpectNode(ExpectOptions, RowTransformNode):
     """Checks conditions that rows should meet: rows that do not are counted, left out, stored elsewhere, or end the pipeline.
 
-    `_op` passes. A delete passes unchecked, since it may have no values but its key; an update that does not pass becomes a delete.
+    `_op` passes. A delete passes unchecked, since it may have no values but its key; an update that does not pass
+    becomes a delete.
     """
 
     type: Literal["expect"] = Field("expect", description="`expect`")

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 
 class LookupNode(LookupOptions, RowErrors, TransformNode):
-    """Looks values up by key in PostgreSQL, an HTTP service or a file: with `from`, it adds them as columns to the rows of that node; without
-    `from`, it is a table that `sql` nodes join.
+    """Looks values up by key in PostgreSQL, an HTTP service or a file: with `from`, it adds them as columns to the
+    rows of that node; without `from`, it is a table that `sql` nodes join.
 
-    `_op` passes; an update that is left out becomes a delete. The values are those of the moment of the look-up: rows that passed before do not change with them.
+    `_op` passes; an update that is left out becomes a delete. The values are those of the moment of the look-up: rows
+    that passed before do not change with them.
     """
 
     type: Literal["lookup"] = Field("lookup", description="`lookup`")

@@ -13,11 +13,11 @@ from penstock.transforms.script.transform import ScriptTransform
 
 
 class ScriptNode(ScriptOptions, RowTransformNode):
-    """Calls a function in JavaScript or TypeScript for each row, where SQL would be awkward: `invoke(row)` returns null to drop the row, an object
-    to replace it, or an array of objects for several.
+    """Calls a function in JavaScript or TypeScript for each row, where SQL would be awkward: `invoke(row)` returns
+    null to drop the row, an object to replace it, or an array of objects for several.
 
-    `_op` is a field like others; an object without it has that of the row it was made of. An update that the script drops becomes a
-    delete.
+    `_op` is a field like others; an object without it has that of the row it was made of. An update that the script
+    drops becomes a delete.
     """
 
     columns: Columns | None = Field(

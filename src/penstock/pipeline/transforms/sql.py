@@ -19,14 +19,16 @@ SEVERAL_INPUTS = "unite the rows in a `sql` node without on_error, and read that
 
 
 class SqlNode(RowErrors, TransformNode):
-    """Filters and computes rows by a query of Spark: projections, functions, `explode`, `UNION ALL`, and joins with look-ups and tables that
-    stand still.
+    """Filters and computes rows by a query of Spark: projections, functions, `explode`, `UNION ALL`, and joins with
+    look-ups and tables that stand still.
 
-    It sees one batch at a time and remembers nothing; aggregates, windows and joins of streams are for `view`. `_op` passes without being
-    selected: a delete passes any filter, and an update that a filter does not let through becomes a delete.
+    It sees one batch at a time and remembers nothing; aggregates, windows and joins of streams are for `view`. `_op`
+    passes without being selected: a delete passes any filter, and an update that a filter does not let through
+    becomes a delete.
 
-    With `on_error`, a row for which an expression of the query raises is left out, whole, and all others are what Spark makes of them. Such a
-    query reads the rows of one node, joins nothing but look-ups, and asks for no random values.
+    With `on_error`, a row for which an expression of the query raises is left out, whole, and all others are what
+    Spark makes of them. Such a query reads the rows of one node, joins nothing but look-ups, and asks for no random
+    values.
     """
 
     type: Literal["sql"] = Field("sql", description="`sql`")

@@ -15,8 +15,8 @@ from penstock.sql.relation import read_names
 class ViewNode(ViewTransformNode):
     """Keeps the answer of a query over all rows that ever came: joins of several nodes, aggregates, windows, top-k.
 
-    Each batch costs what it changes, and the next nodes get the changes of the answer: with `primary_key` as rows with `_op`, without one as
-    rows with `_weight`.
+    Each batch costs what it changes, and the next nodes get the changes of the answer: with `primary_key` as rows
+    with `_op`, without one as rows with `_weight`.
 
     It keeps the rows of its inputs, so its state grows for as long as new rows or new keys come.
     """

@@ -51,7 +51,8 @@ def send_chunks(
 ) -> dict[int, ChunkFailed]:
     """Insert the pending chunks in one Spark job; return the errors of those that are not stored.
 
-    Rows are dealt out by the columns in `by`, which tell them apart; without, by all columns, and the token says what is in a chunk.
+    Rows are dealt out by the columns in `by`, which tell them apart; without, by all columns, and the token says what
+    is in a chunk.
     """
     from pyspark.sql import functions as F  # as PySpark's users have it
 

@@ -35,14 +35,16 @@ class ClickHouseOptions(ServerOptions):
     )
     order_by: Expressions | None = Field(
         None,
-        description="append mode: the sorting key of a table that the sink creates, as in SQL; default: the key of the rows, or none",
+        description="append mode: the sorting key of a table that the sink creates, as in SQL; default: "
+        "the key of the rows, or none",
     )
     partition_by: Expressions | None = Field(
         None, description="the partitions of a table that the sink creates, as in SQL"
     )
     batch_rows: Count = Field(
         100_000,
-        description="rows per insert; Spark's tasks insert a larger epoch in chunks side by side, for which the machines of a cluster need penstock too",
+        description="rows per insert; Spark's tasks insert a larger epoch in chunks side by side, for "
+        "which the machines of a cluster need penstock too",
     )
     settings: Texts = Field(
         {}, description='settings of ClickHouse for every request, for example `{"insert_quorum": 2}`'
@@ -73,7 +75,9 @@ class ClickHouseTableOptions(ClickHouseOptions):
 
     append_only_mode: bool = Field(
         True,
-        description="update mode, in a table that the sink creates: deletes are inserted as rows whose column `_deleted` is 1, which `FINAL` "
-        "leaves out; false: they are `DELETE` statements, which are slow when there are many. A table that is there has its own way: "
+        description="update mode, in a table that the sink creates: deletes are inserted as rows whose "
+        "column `_deleted` is 1, which `FINAL` "
+        "leaves out; false: they are `DELETE` statements, which are slow when there are many. "
+        "A table that is there has its own way: "
         "with a second argument of `ReplacingMergeTree` it is the first one",
     )

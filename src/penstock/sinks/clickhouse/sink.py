@@ -1,9 +1,11 @@
 """Rows in a ClickHouse table: exactly once where the table drops repeated inserts, which tables that the sink creates do.
 
-Every insert carries a token made of query, epoch and chunk. The driver sends a small epoch in one insert. Spark's tasks send a large one
-in chunks; a row's chunk follows from its key, or else from its values, so that a repeated chunk has the same rows, however Spark has
-distributed them. Without a key the token says what is in the chunk, too: when an epoch that comes again has other values, of `now()` or
-`rand()` for example, no row is lost, and some are stored twice. One insert is one block: ClickHouse stores it as a whole or not at all, in each of the table's partitions.
+Every insert carries a token made of query, epoch and chunk. The driver sends a small epoch in one insert. Spark's
+tasks send a large one in chunks; a row's chunk follows from its key, or else from its values, so that a repeated
+chunk has the same rows, however Spark has distributed them. Without a key the token says what is in the chunk, too:
+when an epoch that comes again has other values, of `now()` or `rand()` for example, no row is lost, and some are
+stored twice. One insert is one block: ClickHouse stores it as a whole or not at all, in each of the table's
+partitions.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ CHECK_SETTINGS = {"async_insert": "0", "input_format_null_as_default": "0"}
 
 
 class ClickHouseSink(ServerSink):
-    """Inserts in append mode, inserts newer versions by key in update mode, deletes included, replaces all rows in complete mode."""
+    """Inserts in append mode, inserts newer versions by key in update mode, deletes included, replaces all rows in
+    complete mode."""
 
     Options = ClickHouseTableOptions
     takes_operations: ClassVar[bool] = True
@@ -164,7 +167,8 @@ class ClickHouseSink(ServerSink):
         return count
 
     def _counting(self, frame: DataFrame) -> DataFrame:
-        """The rows that count, each with what a dead letter has of it: of a key of which only the last row is written, only that."""
+        """The rows that count, each with what a dead letter has of it: of a key of which only the last row is
+        written, only that."""
         named = frame.withColumn(INPUT, input_of(frame.columns))
         takes_last = self.target.mode == "update" and not self._query_version(self.target)
         return last_of_each_key(named, self.target.keys) if takes_last else named
@@ -273,7 +277,8 @@ class ClickHouseSink(ServerSink):
         self.retry(send)
 
     def _insert_with_gone(self, frame: DataFrame, rows: int, deleted: str, token: str) -> None:
-        """Insert rows, and those that are gone by themselves: they may have NULL where the table takes none, and get its defaults there."""
+        """Insert rows, and those that are gone by themselves: they may have NULL where the table takes none, and get
+        its defaults there."""
         from pyspark.sql import functions as F
 
         is_gone = column(deleted) == 1

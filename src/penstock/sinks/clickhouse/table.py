@@ -1,4 +1,5 @@
-"""A table in ClickHouse: its columns, what its engine does with rows of one key and with repeated inserts, and how it is created."""
+"""A table in ClickHouse: its columns, what its engine does with rows of one key and with repeated inserts, and how it
+is created."""
 
 from __future__ import annotations
 
@@ -129,7 +130,8 @@ def check_upsert(table: Table, keys: Iterable[str], *, columns: Iterable[str], w
     column = table.column(version)
     if column is not None and not column.default and parsed(column.kind)[0] not in ("UInt64", "Int64"):
         raise _unfit(
-            f"the version of rows in the table {table.name} is its column '{version}' ({column.kind}), which the query does not have",
+            f"the version of rows in the table {table.name} is its column '{version}' "
+            f"({column.kind}), which the query does not have",
             f"add a column '{version}' to the query, or give it a default in the table",
             where,
         )
@@ -152,7 +154,8 @@ def create_table(
     order_by: str | None,
     partition_by: str | None,
 ) -> None:
-    """Create a table with the columns of the query, sorted by its keys; for upserts one that replaces rows by them, and knows which are deleted."""
+    """Create a table with the columns of the query, sorted by its keys; for upserts one that replaces rows by them,
+    and knows which are deleted."""
     names = tuple(keys)
     columns = [
         _declaration(field, nullable=field.name != version and (field.name not in names or field.nullable))

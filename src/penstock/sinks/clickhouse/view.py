@@ -1,8 +1,10 @@
-"""A view as a ClickHouse table: every tick is one insert of newer versions of the rows that change, and its mark is their version.
+"""A view as a ClickHouse table: every tick is one insert of newer versions of the rows that change, and its mark is
+their version.
 
-The table is a `ReplacingMergeTree(_version, _deleted)` by the key: `SELECT ... FROM totals FINAL` reads the view. An insert is one block, which ClickHouse stores as a whole or not
-at all. Changes of more than one block carry the version of before, but for the last block, which moves the mark: until then they come again, and a row
-that comes again replaces itself. A version is the tick, above the number of times that the table was brought in line as a whole.
+The table is a `ReplacingMergeTree(_version, _deleted)` by the key: `SELECT ... FROM totals FINAL` reads the view. An
+insert is one block, which ClickHouse stores as a whole or not at all. Changes of more than one block carry the
+version of before, but for the last block, which moves the mark: until then they come again, and a row that comes
+again replaces itself. A version is the tick, above the number of times that the table was brought in line as a whole.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
     from penstock.config import Settings
 
 LIFE = 2**40
-"""Versions of one time that the table was brought in line: 0, and one behind each tick; the last says that rows of before are being deleted."""
+"""Versions of one time that the table was brought in line: 0, and one behind each tick; the last says that rows of
+before are being deleted."""
 BLOCK = 500_000
 """Rows of an insert; ClickHouse makes one block of up to a million."""
 OWNER = "penstock view sink "

@@ -39,7 +39,8 @@ class KafkaTopicOptions(ServerOptions):
     subject: str | None = Field(None, description="the subject in the registry; default: `TOPIC-value`")
     headers: Texts = Field(
         {},
-        description="headers of every record; a query that gives whole records (`key`, `value`) may have a column `headers` instead",
+        description="headers of every record; a query that gives whole records (`key`, `value`) may have "
+        "a column `headers` instead",
     )
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] | None = Field(
         None,
@@ -47,7 +48,8 @@ class KafkaTopicOptions(ServerOptions):
     )
     tombstones: bool = Field(
         False,
-        description="where rows have `_op`: a row that is deleted is a record without a value, as compacted topics want it, and not the row",
+        description="where rows have `_op`: a row that is deleted is a record without a value, as "
+        "compacted topics want it, and not the row",
     )
     transactional_id: str | None = Field(
         None,
@@ -69,6 +71,7 @@ class KafkaOptions(KafkaTopicOptions):
 
     value_format: Annotated[Literal["json", "avro", "string", "binary"] | None, IgnoringCase] = Field(
         None,
-        description="`json` (all columns, NULL written out), `avro` (all columns), `string` or `binary` (the column `value`). Default: "
+        description="`json` (all columns, NULL written out), `avro` (all columns), `string` or `binary` "
+        "(the column `value`). Default: "
         "a query that has only `value` and perhaps `key` and `headers` is sent as it is, all others as JSON",
     )

@@ -21,7 +21,8 @@ CREATE = "c"
 
 
 def value_format(schema: StructType, option: str | None) -> str:
-    """Return the format of values: what the option says; else rows that look like records are sent as they are, all others as JSON."""
+    """Return the format of values: what the option says; else rows that look like records are sent as they are, all
+    others as JSON."""
     if option is None:
         ready = "value" in schema.names and set(schema.names) <= RECORD_COLUMNS
         kind = schema["value"].dataType.simpleString() if ready else ""

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("penstock.sinks")
 OLD_SOURCES = "spark.sql.sources.useV1SourceList"
 
-# Spark's tasks try four times; with Kafka's own limits, of one and two minutes, the user would hear late of a broker that does not answer.
+# Spark's tasks try four times; with Kafka's own limits, of one and two minutes, the user would hear late of a broker
+# that does not answer.
 SPARK_WRITER = {
     "kafka.max.block.ms": 15_000,
     "kafka.request.timeout.ms": 10_000,

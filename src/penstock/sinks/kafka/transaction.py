@@ -1,9 +1,9 @@
 """One transaction of Kafka per epoch, from one producer on the driver.
 
 The mark, which says what the last committed epoch was, is the committed offset of a consumer group without members, and
-it is sent inside the transaction. A topic for marks would outlive the broker's retention of offsets (seven days without a commit),
-but it would need the right to create topics, would have to be read from its beginning at every start, behind the open transactions of all
-other queries, and would keep the marks of every query that ever ran.
+it is sent inside the transaction. A topic for marks would outlive the broker's retention of offsets (seven days
+without a commit), but it would need the right to create topics, would have to be read from its beginning at every
+start, behind the open transactions of all other queries, and would keep the marks of every query that ever ran.
 """
 
 from __future__ import annotations
@@ -93,9 +93,11 @@ class TransactionalProducer:
         return rows
 
     def ask(self, records: Sequence[Record], unknown: set[int], refused: dict[int, str]) -> None:
-        """Send records in a transaction, singly; take those out of `unknown` of which the broker says something. `close` comes behind it, and aborts it.
+        """Send records in a transaction, singly; take those out of `unknown` of which the broker says something.
+        `close` comes behind it, and aborts it.
 
-        Those that it does not take are in `refused`, with the reasons. The first of them ends the transaction: the others wait for the next one.
+        Those that it does not take are in `refused`, with the reasons. The first of them ends the transaction: the
+        others wait for the next one.
         """
         from confluent_kafka import KafkaError, KafkaException
 
@@ -266,7 +268,8 @@ def find_topic(conf: Mapping[str, Any], topic: str) -> None:
 
 
 def look_for_topic(conf: Mapping[str, Any], topic: str) -> None:
-    """Raise when a topic is not there, and the broker surely does not make it; unlike `find_topic`, this does not have it made."""
+    """Raise when a topic is not there, and the broker surely does not make it; unlike `find_topic`, this does not
+    have it made."""
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient
 
@@ -464,7 +467,8 @@ def _fenced() -> tuple[int, ...]:
 
 
 def _of_rows() -> tuple[int, ...]:
-    """Errors about a record: it is too large, or has no key where it must have one. All others of a batch get one of these when one is refused."""
+    """Errors about a record: it is too large, or has no key where it must have one. All others of a batch get one of
+    these when one is refused."""
     from confluent_kafka import KafkaError
 
     return (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD)

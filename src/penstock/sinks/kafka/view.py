@@ -1,7 +1,8 @@
 """The changes of a view as records of a Kafka topic: one transaction with the mark of the tick, in their order.
 
-With a key, a record says what the row of the key is now: JSON of the row, or a tombstone when it is gone, as a compacted topic wants it; or with
-`envelope="debezium"` what it was and what it is. Without a key, a record is a row with `_weight`. The header `tick` says to which tick a record belongs.
+With a key, a record says what the row of the key is now: JSON of the row, or a tombstone when it is gone, as a
+compacted topic wants it; or with `envelope="debezium"` what it was and what it is. Without a key, a record is a row
+with `_weight`. The header `tick` says to which tick a record belongs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Rows in a PostgreSQL table by their key, and aggregates of them in another one, in one transaction: exactly once.
 
-The aggregates are kept by the sink, not by a trigger: a delete or an update takes back what the old row of the landing table gave.
+The aggregates are kept by the sink, not by a trigger: a delete or an update takes back what the old row of the
+landing table gave.
 """
 
 from __future__ import annotations

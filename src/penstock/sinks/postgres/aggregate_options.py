@@ -81,7 +81,8 @@ class PostgresAggregateOptions(PostgresServerOptions):
     agg_table: str = Field(description="the table of the aggregates, with a row per group")
     group_by: GroupColumns = Field(
         {},
-        description="the columns of a group, as `account: {from: owner, type: text}` or a list of names; default: all rows are one group",
+        description="the columns of a group, as `account: {from: owner, type: text}` or a list of names; "
+        "default: all rows are one group",
     )
     aggregate: dict[str, AggregateColumn] = Field(
         min_length=1, description="the aggregates of a group, as `balance: {fn: sum, from: amount}`"

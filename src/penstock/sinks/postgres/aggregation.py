@@ -1,8 +1,9 @@
 """Aggregates of the rows of a table in another one, brought in line with changes of these rows in SQL.
 
-Rows that change are noted twice: as they were with the weight -1, and as they are now with +1. Sums and counts of exact numbers take up the sums
-of the weighted values, so that a change costs as much as it has rows. The least and greatest value, and sums of floating-point numbers, take up
-what comes; for groups that lose a row they are computed again from the rows of the group.
+Rows that change are noted twice: as they were with the weight -1, and as they are now with +1. Sums and counts of
+exact numbers take up the sums of the weighted values, so that a change costs as much as it has rows. The least and
+greatest value, and sums of floating-point numbers, take up what comes; for groups that lose a row they are computed
+again from the rows of the group.
 """
 
 from __future__ import annotations
@@ -292,9 +293,11 @@ class Aggregation:
         )
 
     def _settle(self, connection: psycopg.Connection, *, nulls: bool) -> bool:
-        """Delete groups that have no row any more, and compute again what no value can be taken back from; False when rows were missing.
+        """Delete groups that have no row any more, and compute again what no value can be taken back from; False when
+        rows were missing.
 
-        Groups with a NULL are looked for apart from the others: an index does not find them by a comparison that takes NULL for a value.
+        Groups with a NULL are looked for apart from the others: an index does not find them by a comparison that
+        takes NULL for a value.
         """
         from psycopg import sql
 

@@ -69,12 +69,14 @@ class UpsertOptions(Options):
     )
     update_where: Condition | None = Field(
         None,
-        description="update mode: a row that is there is updated only where this holds; `EXCLUDED` is the new row and `target` the one that "
+        description="update mode: a row that is there is updated only where this holds; `EXCLUDED` is the "
+        "new row and `target` the one that "
         'is there: `EXCLUDED.version > target.version`, or shorter `{version: ">"}`. Deletes are not asked',
     )
     deduplicate: bool | None = Field(
         None,
-        description="update mode: of several rows of one key in an epoch write only the last one; false: one after the other, so that "
+        description="update mode: of several rows of one key in an epoch write only the last one; false: "
+        "one after the other, so that "
         "`update_where` sees each. Default: true, but false with `update_where`",
     )
 

@@ -1,7 +1,7 @@
 """What the sinks of PostgreSQL have in common: rows in a table, in one transaction with the mark of their epoch.
 
-The table `penstock_epochs` has a row per query with the last epoch that is stored. A transaction locks that row, ends at once when its
-epoch is stored already, copies the rows (streamed, a few partitions at a time), and moves the mark.
+The table `penstock_epochs` has a row per query with the last epoch that is stored. A transaction locks that row, ends
+at once when its epoch is stored already, copies the rows (streamed, a few partitions at a time), and moves the mark.
 """
 
 from __future__ import annotations
@@ -160,7 +160,8 @@ class PostgresTableSink(ServerSink):
         return count
 
     def _with_inputs(self, frame: DataFrame) -> DataFrame:
-        """The rows that count, each with what a dead letter has of it; of a key of which only the last row is written, only that."""
+        """The rows that count, each with what a dead letter has of it; of a key of which only the last row is
+        written, only that."""
         target = self.target
         named = frame.withColumn(INPUT, input_of(frame.columns))
         if target.mode != "update":
@@ -169,7 +170,8 @@ class PostgresTableSink(ServerSink):
         return last_of_each_key(named, target.keys) if last else named
 
     def _store_parts(self, number: int, rows: EpochRows) -> int:
-        """Store the rows of an epoch that the server takes, in one transaction with its mark, and note the others before it commits."""
+        """Store the rows of an epoch that the server takes, in one transaction with its mark, and note the others
+        before it commits."""
         connection, target = self.connected(), self.target
         refused = target.refused
         assert refused is not None

@@ -1,8 +1,9 @@
 """A view as a PostgreSQL table: inserts, updates and deletes by key, in one transaction with the mark of the tick.
 
-The mark is a row of `penstock_epochs`, as that of a query is, and its epoch is the tick. A transaction locks it, copies the changed rows
-into a temporary table, and applies them strictly: a row that is inserted must not be there, one that is updated or deleted must. What does not agree
-is either a key that is none, or a table that someone else has changed, and the transaction is undone.
+The mark is a row of `penstock_epochs`, as that of a query is, and its epoch is the tick. A transaction locks it,
+copies the changed rows into a temporary table, and applies them strictly: a row that is inserted must not be there,
+one that is updated or deleted must. What does not agree is either a key that is none, or a table that someone else
+has changed, and the transaction is undone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Columns of ClickHouse as columns of Spark: what the server casts values to, so that its Arrow types are those of Spark.
 
-Integers without a sign become the next wider ones, those of 128 and 256 bits and decimals of more than 38 digits text; enums, addresses, UUIDs and
-JSON are text, times have microseconds, and a FixedString is binary.
+Integers without a sign become the next wider ones, those of 128 and 256 bits and decimals of more than 38 digits
+text; enums, addresses, UUIDs and JSON are text, times have microseconds, and a FixedString is binary.
 """
 
 from __future__ import annotations

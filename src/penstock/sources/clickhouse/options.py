@@ -33,7 +33,8 @@ class ClickHouseOptions(Options):
     )
     cursor: str | None = Field(
         None,
-        description="a column that only grows, such as an id, a block number or a time of insertion: rows beyond its greatest value at the first "
+        description="a column that only grows, such as an id, a block number or a time of insertion: rows "
+        "beyond its greatest value at the first "
         "start are not read",
     )
     start_at: str | None = Field(
@@ -49,7 +50,8 @@ class ClickHouseOptions(Options):
     )
     final: bool | None = Field(
         None,
-        description="read with `FINAL`, so that rows that replace each other are one; default: true for engines that merge rows, such as ReplacingMergeTree",
+        description="read with `FINAL`, so that rows that replace each other are one; default: true for "
+        "engines that merge rows, such as ReplacingMergeTree",
     )
     batch_size: Count = Field(1_000_000, description="about how many rows one epoch reads")
     parallelism: Count | None = Field(

@@ -166,7 +166,8 @@ def bounds(
     *,
     rows_per_range: int,
 ) -> list[str]:
-    """Return the values of the range column at which one range ends and the next begins, so that ranges have about so many rows."""
+    """Return the values of the range column at which one range ends and the next begins, so that ranges have about so
+    many rows."""
     name = range_column(table, options)
     if name is None:
         return []

@@ -42,7 +42,8 @@ PostgresUrl = Annotated[str, AfterValidator(_checked)]
 
 
 def completed(url: str | None, settings: Settings, *, what: str, code: str) -> str:
-    """Return the address that `what` has, or else that of the settings; a ConfigError when there is none, or that one is wrong."""
+    """Return the address that `what` has, or else that of the settings; a ConfigError when there is none, or that one
+    is wrong."""
     if url is not None:
         return url
     if settings.postgres_url is None:

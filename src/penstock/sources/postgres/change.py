@@ -179,7 +179,8 @@ def _as_now(relation: RelationMessage, shape: Shape, lsn: int) -> RelationMessag
     if now is None:
         then = ", ".join(column.name for column in relation.columns)
         raise DataError(
-            f"the table {table.display} had the columns {then} at {lsn_text(lsn)}, and was changed so much that nobody can tell which of them "
+            f"the table {table.display} had the columns {then} at {lsn_text(lsn)}, and was changed "
+            "so much that nobody can tell which of them "
             "are those that it has now",
             code="CDC_TABLE_CHANGED",
             where=shape.where,
@@ -246,6 +247,7 @@ def _refuse_truncates(messages: Messages, shape: Shape, is_wanted: NDArray[np.bo
             f"the table {shape.table.display} was emptied by TRUNCATE, which does not say which rows are gone",
             code="CDC_TRUNCATED",
             where=shape.where,
-            hint="on_truncate: ignore goes on and keeps the old rows downstream; or empty what is downstream and reset the state of the "
+            hint="on_truncate: ignore goes on and keeps the old rows downstream; or empty what is "
+            "downstream and reset the state of the "
             "pipeline, which begins with a new snapshot",
         )

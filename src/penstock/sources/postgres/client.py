@@ -1,4 +1,5 @@
-"""PostgreSQL's client for sources: connections that write values in one form, and what errors of the server mean, also to sinks."""
+"""PostgreSQL's client for sources: connections that write values in one form, and what errors of the server mean,
+also to sinks."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _FORM = """
 SET DateStyle TO 'ISO, YMD'; SET IntervalStyle TO 'iso_8601'; SET TimeZone TO 'UTC'; SET bytea_output TO 'hex';
 SET extra_float_digits TO 1; SET lc_monetary TO 'C'; SET statement_timeout TO 0; SET idle_in_transaction_session_timeout TO 0
 """
-# A connection that is refused has no SQLSTATE in the client: only these words tell a server that is not ready from one that refuses.
+# A connection that is refused has no SQLSTATE in the client: only these words tell a server that is not ready from
+# one that refuses.
 _TRANSIENT_WORDS = (
     "starting up",
     "shutting down",
@@ -71,7 +73,8 @@ def location(url: str) -> str:
 
 
 def transient(error: Exception, *, states: tuple[str, ...] = _TRANSIENT_STATES) -> str | None:
-    """Say what an error means that goes away by itself; None when it does not, or is not PostgreSQL's. `states` begin the SQLSTATEs that do."""
+    """Say what an error means that goes away by itself; None when it does not, or is not PostgreSQL's. `states` begin
+    the SQLSTATEs that do."""
     import psycopg
 
     if not isinstance(error, psycopg.Error):

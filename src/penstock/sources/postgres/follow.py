@@ -6,9 +6,10 @@ An offset is a phase and a position of the log:
     {"phase": "snapshot", "lsn": ..., "bounds": [...]}     the rows of the table, by ranges of its key
     {"phase": "following", "lsn": ...}                     every transaction that ends up to the position
 
-The slot is made before the snapshot is taken, so that every transaction is in one of them, and those that the snapshot has seen are
-left out of the changes. `seen` says which, until the log is behind `until`. An epoch that comes again reads the same range of the log,
-byte for byte. The slot moves to a position when Spark has committed the epoch that ends there, and no earlier.
+The slot is made before the snapshot is taken, so that every transaction is in one of them, and those that the
+snapshot has seen are left out of the changes. `seen` says which, until the log is behind `until`. An epoch that comes
+again reads the same range of the log, byte for byte. The slot moves to a position when Spark has committed the epoch
+that ends there, and no earlier.
 """
 
 from __future__ import annotations
@@ -111,7 +112,8 @@ class ChangeReader:
         return START
 
     def latest_offset(self) -> Offset:
-        """Called before every batch, when the one before is committed: the end of the next batch, or the end of the last when there is nothing."""
+        """Called before every batch, when the one before is committed: the end of the next batch, or the end of the
+        last when there is nothing."""
         current = self._current or START
         while True:
             try:
@@ -237,7 +239,8 @@ class ChangeReader:
     def _peeked(
         self, connection: psycopg.Connection, current: Offset, *, upto: int | None
     ) -> tuple[int | None, list[pa.RecordBatch] | None]:
-        """The end of the transactions that wait in the slot, and their rows; None for those that are too large to be read ahead."""
+        """The end of the transactions that wait in the slot, and their rows; None for those that are too large to be
+        read ahead."""
         count = None if self._following.ends else self._following.max_rows
         messages: list[bytes] = []
         size = 0

@@ -1,8 +1,8 @@
 """The columns of now in rows of an older shape: PostgreSQL says their names of then, and keeps the order of columns for good.
 
-A column never changes its place, a new one comes behind all others, and a dropped one leaves a gap. So an old shape is the columns of now from the
-first up to some place, with some that are gone in between. Where names alone do not tell which is which, because a column was renamed,
-the places do.
+A column never changes its place, a new one comes behind all others, and a dropped one leaves a gap. So an old shape
+is the columns of now from the first up to some place, with some that are gone in between. Where names alone do not
+tell which is which, because a column was renamed, the places do.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def _is_clear(names: Sequence[str], table: Table) -> bool:
 
 
 def _aligned(relation: RelationMessage, table: Table) -> _Places | None:
-    """Find the one way in which the columns of then are among those of now and those that are gone, with as many equal names as can be."""
+    """Find the one way in which the columns of then are among those of now and those that are gone, with as many
+    equal names as can be."""
     kinds = {column.name: column.oid for column in table.columns}
     then, now = relation.columns, table.layout
     # From the last place of now back to the first: the best ways to place the last columns of then, by the first of them.

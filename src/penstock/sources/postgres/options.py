@@ -32,12 +32,14 @@ class TableOptions(Options):
     )
     types: Texts = Field(
         {},
-        description="other types for some columns: `string` reads any column as the text that Postgres writes, and a `numeric` may be read "
+        description="other types for some columns: `string` reads any column as the text that Postgres "
+        "writes, and a `numeric` may be read "
         "as `decimal(precision,scale)` or `double`",
     )
     special_values: Literal["fail", "null"] = Field(
         "fail",
-        description="what happens to NaN and infinity of `numeric` and to infinite dates and timestamps, which Spark has no values for: "
+        description="what happens to NaN and infinity of `numeric` and to infinite dates and timestamps, "
+        "which Spark has no values for: "
         "`fail`, or `null`",
     )
     partitions: Count | None = Field(
@@ -74,7 +76,8 @@ class PostgresCdcOptions(TableOptions):
 
     slot: str | None = Field(
         None,
-        description="the replication slot; default: one with the name of the pipeline and the node. It is created when it is missing, and "
+        description="the replication slot; default: one with the name of the pipeline and the node. It is "
+        "created when it is missing, and "
         "stays when the pipeline stops: Postgres then keeps its log for it",
     )
     publication: str | None = Field(
@@ -90,12 +93,14 @@ class PostgresCdcOptions(TableOptions):
     )
     replica_identity: Literal["keep", "full"] = Field(
         "keep",
-        description="`full` sets REPLICA IDENTITY FULL on the table at the first start: deletes then carry all old values, and large values "
+        description="`full` sets REPLICA IDENTITY FULL on the table at the first start: deletes then "
+        "carry all old values, and large values "
         "that an update did not touch come with it",
     )
     on_truncate: Literal["fail", "ignore"] = Field(
         "fail",
-        description="what a TRUNCATE of the table does, which does not say which rows are gone: `fail`, or `ignore`, which keeps them downstream",
+        description="what a TRUNCATE of the table does, which does not say which rows are gone: `fail`, "
+        "or `ignore`, which keeps them downstream",
     )
     max_rows: Count = Field(
         200_000,

@@ -1,7 +1,8 @@
 """Messages of logical replication (pgoutput, version 1) as columns of text: all rows at once, with NumPy and Arrow.
 
-All messages stand in one buffer. The tuple of every row is walked column by column, the same column of all rows in one step: a byte
-says what a value is, four bytes how long it is. The values of a column are then slices of the buffer, which Arrow copies out.
+All messages stand in one buffer. The tuple of every row is walked column by column, the same column of all rows in
+one step: a byte says what a value is, four bytes how long it is. The values of a column are then slices of the
+buffer, which Arrow copies out.
 """
 
 from __future__ import annotations
@@ -118,7 +119,8 @@ def commit_end(message: bytes) -> int:
 def in_whole_transactions(pieces: Iterable[Sequence[bytes]]) -> Iterator[list[bytes]]:
     """Give messages that come in pieces so that each piece can be read alone.
 
-    It begins with the relations that were described before, and a transaction that is cut has a begin and an end in each of its pieces.
+    It begins with the relations that were described before, and a transaction that is cut has a begin and an end in
+    each of its pieces.
     """
     described: dict[bytes, bytes] = {}
     begun: bytes | None = None
@@ -181,8 +183,8 @@ def decode(
 ) -> Changes:
     """Return the rows of some messages, all of one shape.
 
-    An update whose key changes is a delete of the old key and an insert of the new row. A value that an update did not touch comes from
-    the old row, when the message has it.
+    An update whose key changes is a delete of the old key and an insert of the new row. A value that an update did
+    not touch comes from the old row, when the message has it.
     """
     import numpy as np
     import pyarrow as pa

@@ -88,7 +88,8 @@ def _size(connection: psycopg.Connection, table: Table) -> tuple[int, int]:
     """The bytes and rows of a table, as the server thinks."""
     row = connection.execute(
         "SELECT coalesce(sum(pg_relation_size(relid)), 0)::int8, coalesce(sum(greatest(reltuples, 0)), 0)::int8 "
-        "FROM (SELECT %(oid)s::regclass AS relid WHERE %(plain)s UNION ALL SELECT relid FROM pg_partition_tree(%(oid)s::regclass) "
+        "FROM (SELECT %(oid)s::regclass AS relid WHERE %(plain)s UNION ALL SELECT relid FROM "
+        "pg_partition_tree(%(oid)s::regclass) "
         "WHERE isleaf AND NOT %(plain)s) AS leaves JOIN pg_class ON pg_class.oid = relid",
         {"oid": table.oid, "plain": not table.is_partitioned},
     ).fetchone()

@@ -142,7 +142,8 @@ def find(connection: psycopg.Connection, name: str, *, where: str) -> SlotState 
             f"the replication slot {name} is lost: Postgres has thrown away log that was not read yet",
             code="CDC_SLOT_LOST",
             where=where,
-            hint="reset the state of the pipeline, which drops the slot and begins with a new snapshot; max_slot_wal_keep_size says how "
+            hint="reset the state of the pipeline, which drops the slot and begins with a new "
+            "snapshot; max_slot_wal_keep_size says how "
             "much log Postgres keeps",
         )
     return SlotState(lsn_number(confirmed), lsn_number(restart))
@@ -161,7 +162,8 @@ def require_at(connection: psycopg.Connection, slot: Slot, lsn: int, *, where: s
         )
     if state.confirmed > lsn:
         raise StateError(
-            f"the replication slot {slot.name} is at {lsn_text(state.confirmed)}, and the pipeline has read to {lsn_text(lsn)}: someone "
+            f"the replication slot {slot.name} is at {lsn_text(state.confirmed)}, and the pipeline "
+            f"has read to {lsn_text(lsn)}: someone "
             "else has read from it, or it was made anew",
             code="CDC_SLOT_LOST",
             where=where,

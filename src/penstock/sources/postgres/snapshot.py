@@ -1,8 +1,8 @@
 """The rows of a table as a stream that ends: ranges of the key, read side by side in one consistent snapshot.
 
-The ranges are fixed at the first start and stand in the offset, so that an epoch that comes again has the same ranges. It has the rows
-of another moment then: a snapshot ends with the session that took it. Where changes follow the snapshot, rows that they bring are left out
-of the second one.
+The ranges are fixed at the first start and stand in the offset, so that an epoch that comes again has the same
+ranges. It has the rows of another moment then: a snapshot ends with the session that took it. Where changes follow
+the snapshot, rows that they bring are left out of the second one.
 """
 
 from __future__ import annotations
@@ -179,7 +179,8 @@ class Since:
         return cls(before.high % XIDS, after.high - before.high, running)
 
     def condition(self) -> sql.Composable:
-        """Rows that none of them has written. A row of a subtransaction that was running may pass all the same: its number is its own."""
+        """Rows that none of them has written. A row of a subtransaction that was running may pass all the same: its
+        number is its own."""
         from psycopg import sql
 
         xid = "xmin::text::int8"

@@ -1,7 +1,8 @@
 """Large values that an update did not touch, which its message does not have: they are read from the table.
 
-They are those of this moment. When a later change has set another value, its own message has that one and comes after; and an update of
-a row that is gone by now is left out, because its delete follows. So the last row of each key is right, and no value becomes NULL.
+They are those of this moment. When a later change has set another value, its own message has that one and comes
+after; and an update of a row that is gone by now is left out, because its delete follows. So the last row of each key
+is right, and no value becomes NULL.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Values as PostgreSQL writes them, as columns of Arrow in the types of Spark: nothing is rounded, nothing becomes NULL unasked."""
+"""Values as PostgreSQL writes them, as columns of Arrow in the types of Spark: nothing is rounded, nothing becomes
+NULL unasked."""
 
 from __future__ import annotations
 

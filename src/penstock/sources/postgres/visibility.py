@@ -15,7 +15,8 @@ XIDS = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """A snapshot: transactions before `low` have ended, those from `high` on have not begun, and of those between some were running."""
+    """A snapshot: transactions before `low` have ended, those from `high` on have not begun, and of those between
+    some were running."""
 
     low: int
     high: int

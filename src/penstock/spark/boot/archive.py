@@ -55,7 +55,8 @@ def locate(home: Path, java: Java, class_path: ClassPath, options: Sequence[str]
 
 
 def folder_in(home: Path) -> Path:
-    """The folder of archives under its real name: a card holds names, and a home that is reached by a link has the same archives."""
+    """The folder of archives under its real name: a card holds names, and a home that is reached by a link has the
+    same archives."""
     return (home / "cds").resolve()
 
 

@@ -1,8 +1,8 @@
 """Java classes of ours, compiled in the driver's JVM by the compiler that Spark itself uses for generated code.
 
-A JVM that has just started takes most of a second for a few hundred lines, so it stores what it has compiled in a folder for later
-ones. The session that starts a JVM, or finds one that penstock did not start, names the folder (`use_folder`); those that share the JVM
-share it.
+A JVM that has just started takes most of a second for a few hundred lines, so it stores what it has compiled in a
+folder for later ones. The session that starts a JVM, or finds one that penstock did not start, names the folder
+(`use_folder`); those that share the JVM share it.
 """
 
 from __future__ import annotations

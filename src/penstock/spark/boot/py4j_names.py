@@ -1,7 +1,8 @@
 """What Py4J asks the JVM again and again: whether a name is a package, a class or a method. Its answers are remembered here.
 
-`jvm.org.apache.spark.sql.classic.Dataset.ofRows` asks seven times before anything is called, and each answer but the last two takes a
-search of all jars for a class that there is not. PySpark itself asks three times for each function of a column.
+`jvm.org.apache.spark.sql.classic.Dataset.ofRows` asks seven times before anything is called, and each answer but the
+last two takes a search of all jars for a class that there is not. PySpark itself asks three times for each function
+of a column.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def _known(command: str) -> str | None:
 
 
 def _lasts(command: str, answer: str) -> bool:
-    """Whether an answer stays true: classes and methods stay, the values of fields do not, and a package may be a class of a jar that comes later."""
+    """Whether an answer stays true: classes and methods stay, the values of fields do not, and a package may be a
+    class of a jar that comes later."""
     if command.startswith(_MEMBER):
         return bool(answer == _METHOD)
     return command.startswith(_NAME) and answer.startswith(protocol.SUCCESS_CLASS)

@@ -1,4 +1,5 @@
-"""Temporary folders that are gone when their processes are: that of a JVM (shuffle files, unpacked native libraries, sockets), and those of flows in shards."""
+"""Temporary folders that are gone when their processes are: that of a JVM (shuffle files, unpacked native libraries,
+sockets), and those of flows in shards."""
 
 from __future__ import annotations
 

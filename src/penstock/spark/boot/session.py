@@ -1,7 +1,7 @@
 """Start and stop the PySpark sessions of this process.
 
-A process has one JVM and one Spark context. Sessions with other settings of SQL have a Spark session of their own in it, with its own
-settings, catalogs and temporary views; sessions with the same settings share one.
+A process has one JVM and one Spark context. Sessions with other settings of SQL have a Spark session of their own in
+it, with its own settings, catalogs and temporary views; sessions with the same settings share one.
 """
 
 from __future__ import annotations

@@ -33,9 +33,9 @@ ARCHIVE_KEY = "spark.penstock.archive"
 class Startup:
     """What to launch and what to tell Spark.
 
-    `quick` is the launch with the class archive, when there is one that fits; `class_archive` is where it is or would be, None when
-    no archive can serve these settings. `lean` leaves machine learning's functions until they are asked for. `orderly` says
-    that Spark's end must be a proper one.
+    `quick` is the launch with the class archive, when there is one that fits; `class_archive` is where it is or would
+    be, None when no archive can serve these settings. `lean` leaves machine learning's functions until they are asked
+    for. `orderly` says that Spark's end must be a proper one.
     """
 
     launch: gateway.Launch

@@ -53,7 +53,8 @@ SESSION_RULES = frozenset(
         _CATALYST + "InferFiltersFromConstraints",
     }
 )
-# Filters below joins decide for which pairs a condition is asked: in a plan with a join whose condition may raise they are Spark's own.
+# Filters below joins decide for which pairs a condition is asked: in a plan with a join whose condition may raise
+# they are Spark's own.
 JOIN_RULES = frozenset({_CATALYST + "InferFiltersFromConstraints"})
 
 

@@ -16,7 +16,8 @@ Json = Mapping[str, Any]
 _DAY = 86_400_000_000  # microseconds
 
 # What an expression may refer to: ("a", exprId) an attribute, ("s", exprId) a scalar subquery's value,
-# ("x", place) an expression that Spark evaluates -> the column's position and field; ("l", exprId) a parameter of a lambda -> its number.
+# ("x", place) an expression that Spark evaluates -> the column's position and field; ("l", exprId) a parameter of a
+# lambda -> its number.
 Scope = Mapping[tuple[str, int], tuple[int, Field]]
 
 # Wrappers that say something to Spark's planner and nothing about the value.

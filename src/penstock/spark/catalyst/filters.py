@@ -120,7 +120,8 @@ def _never_raises(item: Json) -> bool:
 def _below(
     context: TranslationContext, child: Placed, parts: Sequence[Json]
 ) -> tuple[Placed, Sequence[Json]]:
-    """Filter below expressions that may raise, by the parts that come before any that reads them: Spark computes them behind the filter.
+    """Filter below expressions that may raise, by the parts that come before any that reads them: Spark computes them
+    behind the filter.
 
     `sum(a) / sum(b) ... HAVING sum(b) <> 0` is such a case. Returns what is left to filter by.
     """

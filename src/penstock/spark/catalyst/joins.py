@@ -128,10 +128,12 @@ def may_raise_for_pairs(node: Json) -> bool:
 def _without_null_checks(
     children: Sequence[Json], parts: list[Json], kind: str
 ) -> tuple[list[Json], list[Json]]:
-    """The inputs of a join without filters that only say IS NOT NULL of columns without which a key is NULL: these say nothing new.
+    """The inputs of a join without filters that only say IS NOT NULL of columns without which a key is NULL: these
+    say nothing new.
 
-    Where the condition may raise, all filters that only say IS NOT NULL become a part of it, and are asked first. A filter of its own would
-    cost the join the arrangement that it shares with others, and Spark infers one for every column that the condition needs.
+    Where the condition may raise, all filters that only say IS NOT NULL become a part of it, and are asked first. A
+    filter of its own would cost the join the arrangement that it shares with others, and Spark infers one for every
+    column that the condition needs.
     """
     left, right = ({item[0] for item in child["o"]} for child in children)
     if kind == "LeftAnti" and len(parts) == 1 and _not_in(parts[0], (left, right)) is not None:

@@ -1,7 +1,8 @@
 """Settings of Spark and flags of its functions under which a function is not the one that the kernel has.
 
-Most settings show in the plan that Spark makes. Some are read when a function is evaluated, and some are flags that only few people
-know. A function under such a setting gets another name in the described plan, one that the kernel does not know, and is left to Spark.
+Most settings show in the plan that Spark makes. Some are read when a function is evaluated, and some are flags that
+only few people know. A function under such a setting gets another name in the described plan, one that the kernel
+does not know, and is left to Spark.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What Spark computes in a part of a plan, as a digest: two parts at the same place of two plans need not be the same.
 
-The digest is the same whenever the same query is planned, so ids and places, which are counted up, do not count: a column is its position in the
-input, other things with an id are numbered as they appear.
+The digest is the same whenever the same query is planned, so ids and places, which are counted up, do not count: a
+column is its position in the input, other things with an id are numbered as they appear.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _CODE = "func"
 def of_expressions(
     items: Sequence[Json], bindings: Sequence[Sequence[tuple[int, int]]], *, code: bool
 ) -> str:
-    """The digest of expressions whose parts at some places are columns of the input; `code`: the code of functions in Python distinguishes them."""
+    """The digest of expressions whose parts at some places are columns of the input; `code`: the code of functions in
+    Python distinguishes them."""
     columns = {place: column for binding in bindings for place, column in binding}
     return _digest([_Normalizer(columns, {}, code).value(item) for item in items])
 

@@ -176,8 +176,8 @@ def _with_subquery(context: TranslationContext, placed: Placed, item: Json) -> P
 def _unknown(item: Json, scope: Scope, lazy_root: Json | None, unsupported: list[tuple[Json, str]]) -> None:
     """Collect the outermost expressions that the kernel does not know.
 
-    One that some rows do not reach (a branch of CASE, the right side of AND, what is added to a NULL) is left to Spark with the whole
-    expression around it, because evaluated alone it could fail on those rows.
+    One that some rows do not reach (a branch of CASE, the right side of AND, what is added to a NULL) is left to
+    Spark with the whole expression around it, because evaluated alone it could fail on those rows.
     """
     if ("x", item["at"]) in scope or item["c"] in {"AttributeReference", "Literal", "ScalarSubquery"}:
         return
@@ -201,7 +201,8 @@ def _unknown(item: Json, scope: Scope, lazy_root: Json | None, unsupported: list
 
 
 def _with_bytes_as_text(expression: Json, hoisted: list[tuple[Json, str]]) -> list[tuple[Json, str]]:
-    """Leave to Spark the whole of an expression that reads bytes as text: its functions take bytes that are no UTF-8, Arrow's do not."""
+    """Leave to Spark the whole of an expression that reads bytes as text: its functions take bytes that are no UTF-8,
+    Arrow's do not."""
     inside = {item["at"] for item in walk(expression)}
     reason = next(
         (why for item, why in hoisted if item["at"] in inside and any(map(_is_bytes_as_text, walk(item)))),
@@ -250,7 +251,8 @@ def refuse_random(item: Json) -> None:
 
 
 def _refuse_random_vector(item: Json) -> None:
-    """Refuse aes_encrypt with an initialization vector that Spark draws for each row, although Catalyst calls it deterministic."""
+    """Refuse aes_encrypt with an initialization vector that Spark draws for each row, although Catalyst calls it
+    deterministic."""
     if item["c"] != "ExpressionImplUtils.aesEncrypt":
         return
     mode, vector = item["k"][2], item["k"][4]

@@ -55,7 +55,8 @@ def table(spark: SparkSession, relation: Relation) -> DataFrame:
 def filtered(
     spark: SparkSession, view: str, relation: Relation, columns: Sequence[int], condition: str
 ) -> DataFrame:
-    """Return some columns of a relation's rows for which a condition holds, for a view; SqlError when Spark refuses the condition."""
+    """Return some columns of a relation's rows for which a condition holds, for a view; SqlError when Spark refuses
+    the condition."""
     frame = table(spark, relation)
     try:
         frame = frame.where(condition)
@@ -140,7 +141,8 @@ def _optimize(
 
 
 def _optimized(session: Any, front: Any, analyzed: Any) -> tuple[Any, str]:
-    """The optimized plan and its description; a rule of Spark's that changes which rows are asked what may raise is not left out."""
+    """The optimized plan and its description; a rule of Spark's that changes which rows are asked what may raise is
+    not left out."""
     exclusions = bridge.user_exclusions(session, front)
     has_sessions = front.holdsSessions(analyzed)
     bridge.exclude_rules(session, exclusions, but=bridge.SESSION_RULES if has_sessions else ())
@@ -188,7 +190,8 @@ def _analyze(front: Any, session: Any, query: str | DataFrame, relations: Mappin
         )
     dotted, dynamic = {}, is_dynamic(query)
     for relation in relations.values():
-        # A name that is not in the text is not meant, unless the text is made later, and every relation costs a call into the JVM.
+        # A name that is not in the text is not meant, unless the text is made later, and every relation costs a call
+        # into the JVM.
         last = relation.name.rpartition(".")[2]
         if dynamic or last.casefold() in query.replace("``", "`").casefold():
             empty = _empty(front, session, relation)
@@ -203,7 +206,8 @@ def _analyze(front: Any, session: Any, query: str | DataFrame, relations: Mappin
 def _adopted(
     spark: SparkSession, front: Any, session: Any, analyzed: Any, relations: Mapping[str, Relation]
 ) -> Any:
-    """The plan in which tables that SQL has of the flow are the flow's relations: views of Spark's and DataFrames may read them."""
+    """The plan in which tables that SQL has of the flow are the flow's relations: views of Spark's and DataFrames may
+    read them."""
     tables = {name for name in front.tables(analyzed) if name in relations}
     if not tables:
         return analyzed

@@ -44,8 +44,9 @@ def reference(context: TranslationContext, node: Json) -> Placed:
 def pushed_limits(root: Json) -> dict[int, int]:
     """The place of every UnionLoop that a LIMIT ends, with the limit.
 
-    Spark's optimizer decides which: a limit goes down through projections, unions, offsets and some joins, and not through filters,
-    sorts and aggregates. Its rule would also put limits below the unions and joins of views, which the kernel does not need.
+    Spark's optimizer decides which: a limit goes down through projections, unions, offsets and some joins, and not
+    through filters, sorts and aggregates. Its rule would also put limits below the unions and joins of views, which
+    the kernel does not need.
     """
     return dict(_limits(root, None))
 

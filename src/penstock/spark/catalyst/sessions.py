@@ -1,7 +1,8 @@
 """Session windows: Catalyst's plan groups by the times of single rows and marks the key; only Spark's physical plan merges them.
 
-An Aggregate with such a key becomes three nodes: the start of the session of each row, groups by that start, and the session put together
-of its start and the last end in the group. So a row that makes a session longer moves no other row.
+An Aggregate with such a key becomes three nodes: the start of the session of each row, groups by that start, and the
+session put together of its start and the last end in the group. So a row that makes a session longer moves no other
+row.
 """
 
 from __future__ import annotations

@@ -51,7 +51,8 @@ class Translated:
 
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
-    """Settings of the session that a plan does not show, bound when a view is registered: -1 means no bound, None Spark's default."""
+    """Settings of the session that a plan does not show, bound when a view is registered: -1 means no bound, None
+    Spark's default."""
 
     zone: str = "UTC"
     most_levels: int | None = None  # of a recursion

@@ -86,7 +86,8 @@ def window(context: TranslationContext, node: Json) -> Placed:
     calls = [_window_expression(item) for item in expressions]
     partition = [item["e"] for item in node["a"]["partitionSpec"]]
     orders = [item["e"] for item in node["a"]["orderSpec"]]
-    # Without an order of its own, a window takes the rows in the order of the query below, as in LATERAL (... ORDER BY ... LIMIT 1).
+    # Without an order of its own, a window takes the rows in the order of the query below, as in LATERAL (... ORDER
+    # BY ... LIMIT 1).
     below = None if orders else sorted_below(context, node["k"][0])
     child = below[0] if below else context.plan(node["k"][0], None)
     arguments = [argument for call in calls for argument in _arguments(call["k"][0])]

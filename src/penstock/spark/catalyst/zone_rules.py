@@ -25,8 +25,8 @@ _ZONE_ARGUMENTS = {
 def needed(front: Any, text: str, plan: Json) -> tuple[Rules, str]:
     """The rules of the zones that a plan names, as its JVM has them, and the table of all zones when rows may name any.
 
-    `text` is the plan as Front.java has described it. What is returned has been learnt already; StateError when views of this process, which
-    were saved, have other rules.
+    `text` is the plan as Front.java has described it. What is returned has been learnt already; StateError when views
+    of this process, which were saved, have other rules.
     """
     names = dict.fromkeys(re.findall(r'"timeZoneId":"([^"]+)"', text))
     names |= dict.fromkeys(_constants(plan))

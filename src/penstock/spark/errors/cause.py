@@ -27,7 +27,8 @@ class Spot:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One Java or PySpark exception; `condition` is Spark's error class where it has one, `text` what the parser did not understand."""
+    """One Java or PySpark exception; `condition` is Spark's error class where it has one, `text` what the parser did
+    not understand."""
 
     kind: str
     message: str

@@ -221,10 +221,11 @@ def _fill(spark: SparkSession, savepoint: str, location: str) -> None:
 def follow(
     spark: SparkSession, before: str, after: str, shape: Shape, *, continuing: Collection[str] = ()
 ) -> None:
-    """Let a query with other sources go on where one has ended: its id stays, its epochs are counted on, and the new sources begin where they begin.
+    """Let a query with other sources go on where one has ended: its id stays, its epochs are counted on, and the new
+    sources begin where they begin.
 
-    The sources in `continuing`, in the words of the shape, go on where they are. What `after` has already is left as it is, so that it may be called at
-    every start.
+    The sources in `continuing`, in the words of the shape, go on where they are. What `after` has already is left as
+    it is, so that it may be called at every start.
     """
     source, target = Folder(spark, before), Folder(spark, after)
     last = last_epoch(source)
@@ -258,7 +259,8 @@ def _places_before(before: Sequence[str], shape: Shape, continuing: Collection[s
 
 
 def begin_empty(spark: SparkSession, checkpoint: str) -> None:
-    """Let the next batch have no rows: for what changes although none comes. Nothing happens before the first batch, or when one has begun."""
+    """Let the next batch have no rows: for what changes although none comes. Nothing happens before the first batch,
+    or when one has begun."""
     folder = Folder(spark, checkpoint)
     last = last_epoch(folder)
     if last >= 0 and last_epoch(folder, "offsets") == last:
@@ -314,7 +316,8 @@ def state(spark: SparkSession, checkpoint: str, operator: int, variable: str | N
             "no query has kept anything here",
             code="STREAM_STATE_MISSING",
             where=checkpoint,
-            hint="is it the checkpoint.location of a query with windows, aggregates, joins or a processor, which has done a batch?",
+            hint="is it the checkpoint.location of a query with windows, aggregates, joins or a "
+            "processor, which has done a batch?",
         )
     if operator not in operators:
         raise ConfigError(

@@ -51,9 +51,9 @@ def failing(rows: DataFrame, query: DataFrame) -> DataFrame | None:
 def evaluated(frame: DataFrame) -> DataFrame:
     """The same rows, whose columns are all computed for every row that is read, whatever of them is needed behind it.
 
-    So a row for which a column cannot be computed fails wherever it goes. Spark takes a column with a number of the row for one that says
-    something else when it is computed elsewhere: it neither takes a row of such columns apart nor lets a filter run before it. The filter
-    behind it wants the row even when nobody else does.
+    So a row for which a column cannot be computed fails wherever it goes. Spark takes a column with a number of the
+    row for one that says something else when it is computed elsewhere: it neither takes a row of such columns apart
+    nor lets a filter run before it. The filter behind it wants the row even when nobody else does.
     """
     from pyspark.sql import functions as F
 

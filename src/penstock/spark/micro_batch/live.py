@@ -1,8 +1,9 @@
 """Rows as they come: Spark's real-time mode, which plans and sinks it can run, and a run of it.
 
-A batch of real-time mode lasts as long as the trigger's interval, and its tasks hand on every record when they read it; in the end of it Spark
-notes how far it has come, in the same form as for micro-batches, so that a checkpoint serves both. Spark's older continuous processing
-has no progress, no retries and a checkpoint of its own, and is not used.
+A batch of real-time mode lasts as long as the trigger's interval, and its tasks hand on every record when they read
+it; in the end of it Spark notes how far it has come, in the same form as for micro-batches, so that a checkpoint
+serves both. Spark's older continuous processing has no progress, no retries and a checkpoint of its own, and is not
+used.
 """
 
 from __future__ import annotations

@@ -171,7 +171,8 @@ class SparkRun(ABC):
         return {}
 
     def _forget_unstarted(self) -> None:  # noqa: B027  # only micro-batches are laid down before they begin
-        """Called at the end, while the checkpoint is still ours: take out of it what was laid down of a batch that did not begin."""
+        """Called at the end, while the checkpoint is still ours: take out of it what was laid down of a batch that
+        did not begin."""
 
     def _release(self) -> None:
         lock, self._checkpoint_lock = self._checkpoint_lock, None
@@ -250,7 +251,8 @@ class MicroBatches(SparkRun):
             raise
 
     def _forget_unstarted(self) -> None:
-        """Take the offsets of a batch that did not begin out of the checkpoint: the query has ended behind the batch before it."""
+        """Take the offsets of a batch that did not begin out of the checkpoint: the query has ended behind the batch
+        before it."""
         number = self._unstarted
         if number is not None and number > self._begun_before:
             checkpoint.forget_offsets(self._frame.sparkSession, self._settings.checkpoint, number)
@@ -328,8 +330,8 @@ def _session_conf(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None
 class _Reports:
     """Spark's listener of one session, which hands each run its progress reports."""
 
-    # Spark has one list of listeners per session, and all runs of a session share one entry. PySpark has no place for it, so it is
-    # here; the key is the session object itself and not its id(), which another session may have later.
+    # Spark has one list of listeners per session, and all runs of a session share one entry. PySpark has no place for
+    # it, so it is here; the key is the session object itself and not its id(), which another session may have later.
     _by_session: WeakKeyDictionary[SparkSession, _Reports] = WeakKeyDictionary()
     _guard = threading.Lock()
 

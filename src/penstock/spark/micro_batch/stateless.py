@@ -33,7 +33,8 @@ class PlannedQuery:
 
 
 def planned(query: Callable[[], DataFrame]) -> PlannedQuery:
-    """Return what a query over empty streams gives and whether it needs more than one batch; `query` plans it, and raises what Spark raises."""
+    """Return what a query over empty streams gives and whether it needs more than one batch; `query` plans it, and
+    raises what Spark raises."""
     from pyspark.errors import AnalysisException
 
     try:
@@ -48,13 +49,15 @@ def planned(query: Callable[[], DataFrame]) -> PlannedQuery:
 
 
 def is_volatile(frame: DataFrame) -> bool:
-    """Whether the plan of a frame asks for the time or for random values, so that it may say something else when it is planned again."""
+    """Whether the plan of a frame asks for the time or for random values, so that it may say something else when it
+    is planned again."""
     java = janino.instance(frame.sparkSession, __package__, "Stateless")
     return bool(java.isVolatile(frame._jdf.queryExecution().analyzed()))
 
 
 def fixed(frame: DataFrame, *, time_ms: int, seed: int) -> DataFrame:
-    """Return a frame in which `now()` and its kin are a given time, and random values begin with a seed: planned again, it says the same."""
+    """Return a frame in which `now()` and its kin are a given time, and random values begin with a seed: planned
+    again, it says the same."""
     from pyspark.sql import DataFrame
 
     spark = frame.sparkSession
@@ -65,7 +68,8 @@ def fixed(frame: DataFrame, *, time_ms: int, seed: int) -> DataFrame:
 
 
 def first_time_ms(spark: SparkSession, query: str) -> int | None:
-    """When the epoch that a streaming query of a session writes was begun for the first time, as its checkpoint has it; None for no such query."""
+    """When the epoch that a streaming query of a session writes was begun for the first time, as its checkpoint has
+    it; None for no such query."""
     running = spark._jsparkSession.streams().get(query)
     if running is None:
         return None
@@ -73,9 +77,11 @@ def first_time_ms(spark: SparkSession, query: str) -> int | None:
 
 
 def carried(query: DataFrame, rows: DataFrame, operation: str) -> DataFrame | None:
-    """Return a query with the column of operations, which it does not read, carried along; None when it does more than project and filter.
+    """Return a query with the column of operations, which it does not read, carried along; None when it does more
+    than project and filter.
 
-    An update that does not pass a filter becomes a delete, and deletes pass. `rows` are those that the query reads, as `rows.drop(operation)` gave them.
+    An update that does not pass a filter becomes a delete, and deletes pass. `rows` are those that the query reads,
+    as `rows.drop(operation)` gave them.
     """
     from pyspark.sql import DataFrame
 

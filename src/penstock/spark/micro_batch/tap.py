@@ -1,9 +1,9 @@
 """Taps: named points of a streaming plan, and the rows that come to one in an epoch, beside what the query makes of them.
 
 A tap is one of Spark's observations: it counts while the query runs, and it cannot be moved by the optimizer. The plan of an
-epoch has its sources bound to what the epoch reads; the part below a tap, run on its own as a batch, gives the same rows once more.
-So the query itself is left as it is, with every sink and with every operator that keeps state, and an epoch costs more only when
-there is something to take out of it.
+epoch has its sources bound to what the epoch reads; the part below a tap, run on its own as a batch, gives the same
+rows once more. So the query itself is left as it is, with every sink and with every operator that keeps state, and an
+epoch costs more only when there is something to take out of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Runs the shards of a kernel inside Spark tasks, with one job for each change.
 
-The job is built once: a task per group of shards, each in Python workers of its own, because Spark keeps workers apart by their environment. The tasks get their work from the hub in the
-driver, exchange rows through it, and end when they have heard that the change is final.
-All tasks of a change run at once, so there are at most as many as Spark has cores.
+The job is built once: a task per group of shards, each in Python workers of its own, because Spark keeps workers
+apart by their environment. The tasks get their work from the hub in the driver, exchange rows through it, and end
+when they have heard that the change is final. All tasks of a change run at once, so there are at most as many as
+Spark has cores.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class SparkShards(Executor):
         remote: bool = False,
         memory: int | None = None,
     ) -> None:
-        """`remote` says that tasks run on other machines, too, which do not reach the files of this one. Spark is asked for before the first job.
+        """`remote` says that tasks run on other machines, too, which do not reach the files of this one. Spark is
+        asked for before the first job.
 
         `memory` bytes of state may lie in the memory of all shards, in equal parts.
         """
@@ -219,7 +221,8 @@ class SparkShards(Executor):
             raise _lost(running.exception() if running.done() and not running.cancelled() else None)
 
     def _abandon_stalled(self) -> None:
-        """Give a change up for which Spark does not run all tasks, since those that run wait for the others; the next one has fewer."""
+        """Give a change up for which Spark does not run all tasks, since those that run wait for the others; the next
+        one has fewer."""
         work, hub = self._work, self._hub
         if work is None or hub is None or work.is_settled or self._tasks == 1:
             return

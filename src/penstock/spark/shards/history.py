@@ -1,7 +1,8 @@
 """What has happened to the shards of a kernel: their last saved states, and every change since, as each shard has seen it.
 
-A shard that is some versions behind makes the changes that it lacks; one that is lost, or further behind, begins with the saved states. The history is
-needed as long as the driver lives: a flow that is opened again is made of its own log and checkpoints.
+A shard that is some versions behind makes the changes that it lacks; one that is lost, or further behind, begins with
+the saved states. The history is needed as long as the driver lives: a flow that is opened again is made of its own
+log and checkpoints.
 """
 
 from __future__ import annotations
@@ -148,7 +149,8 @@ class ShardHistory:
         return [entry if isinstance(entry, Entry) else loads(entry) for entry in entries]
 
     def begin_from(self, folders: Sequence[str], *, declared: bool = True) -> None:
-        """Begin with states that were saved at the version of now, or, without what is declared, with those that are yet to be loaded."""
+        """Begin with states that were saved at the version of now, or, without what is declared, with those that are
+        yet to be loaded."""
         changes = (*self.declared.changes.values(), EndLoad()) if declared else ()
         with self._lock:
             self.base = Base(self.version, tuple(folders), changes)

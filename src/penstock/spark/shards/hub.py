@@ -1,7 +1,8 @@
 """The hub: where the tasks of a change get their work, exchange rows, and hear whether the change is final.
 
-It is a socket in the driver. What a task has sent stays until the job has ended, so that a task that Spark runs again, on whatever machine, gets the same work and
-the same rows, and gives the same answer: whatever comes twice is the same.
+It is a socket in the driver. What a task has sent stays until the job has ended, so that a task that Spark runs
+again, on whatever machine, gets the same work and the same rows, and gives the same answer: whatever comes twice is
+the same.
 """
 
 from __future__ import annotations

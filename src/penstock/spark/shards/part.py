@@ -1,4 +1,5 @@
-"""Parts of checkpoints on their way from the worker that has a shard to the driver, which writes them: bytes over a connection to the hub, while ticks go on."""
+"""Parts of checkpoints on their way from the worker that has a shard to the driver, which writes them: bytes over a
+connection to the hub, while ticks go on."""
 
 from __future__ import annotations
 

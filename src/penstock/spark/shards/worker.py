@@ -1,6 +1,7 @@
 """The task of a change: it holds shards in memory from one task to the next, and does what the hub asks for.
 
-A shard that is at the version before the change makes the change in memory. One that is older makes the changes first that it lacks. Any other begins with the states that were saved last.
+A shard that is at the version before the change makes the change in memory. One that is older makes the changes first
+that it lacks. Any other begins with the states that were saved last.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""`dynamic_table_check(name, value)` in a session of Spark: a function over sets that the executors have, so it may be anywhere in a query.
+"""`dynamic_table_check(name, value)` in a session of Spark: a function over sets that the executors have, so it may
+be anywhere in a query.
 
-The value is compared by what it is, whatever its exact type: the number 1 is 1.00. NULL is in no table, and the answer is never NULL. A value of
-another kind than the table holds, such as text for a table of numbers, is an error.
+The value is compared by what it is, whatever its exact type: the number 1 is 1.00. NULL is in no table, and the
+answer is never NULL. A value of another kind than the table holds, such as text for a table of numbers, is an error.
 """
 
 from __future__ import annotations

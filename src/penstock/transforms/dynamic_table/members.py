@@ -1,6 +1,7 @@
 """A set of values as Arrow arrays: what was added and removed, step by step, and the kinds of values that are compared.
 
-A step costs what it changes; when the steps since the last whole set are many, or together a good part of it, they become one whole again.
+A step costs what it changes; when the steps since the last whole set are many, or together a good part of it, they
+become one whole again.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _KINDS = {
 
 
 def kind_of(type_name: str) -> str:
-    """The kind of values that a column of a type of Spark gives; a DataError for types whose values have no one way to be written.
+    """The kind of values that a column of a type of Spark gives; a DataError for types whose values have no one way
+    to be written.
 
     >>> kind_of("int"), kind_of("decimal(10,2)"), kind_of("string")
     ('number', 'number', 'text')

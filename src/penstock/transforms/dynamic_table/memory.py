@@ -1,7 +1,7 @@
 """Dynamic tables in memory, which last in the state of the pipeline: the whole set, and behind it what epochs have changed.
 
-A step is stored before the manifest that names it, and steps that the manifest does not name any more go after it: a process that is killed
-in between leaves the set as it was, and the epoch comes again.
+A step is stored before the manifest that names it, and steps that the manifest does not name any more go after it: a
+process that is killed in between leaves the set as it was, and the epoch comes again.
 """
 
 from __future__ import annotations

@@ -40,12 +40,14 @@ class DynamicTableOptions(Options):
 
     backend: Backend = Field(
         "InMemory",
-        description="`InMemory`: in the memory of the pipeline, and in its state from one start to the next; `Postgres`: a table, which "
+        description="`InMemory`: in the memory of the pipeline, and in its state from one start to the "
+        "next; `Postgres`: a table, which "
         "others may change too",
     )
     sql: str | None = Field(
         None,
-        description="a query of one column over other nodes: its rows are added, and rows with the operation `d` remove their value. Without "
+        description="a query of one column over other nodes: its rows are added, and rows with the "
+        "operation `d` remove their value. Without "
         "it, the values come from outside alone",
     )
     value_type: str | None = Field(
@@ -65,7 +67,8 @@ class DynamicTableOptions(Options):
     refresh: Duration = Field(
         "1 second",
         validate_default=True,
-        description="Postgres only: how old what was read may be when an epoch begins; it is read again only when the table has changed",
+        description="Postgres only: how old what was read may be when an epoch begins; it is read again "
+        "only when the table has changed",
     )
 
     @model_validator(mode="after")

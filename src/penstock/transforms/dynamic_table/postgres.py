@@ -1,7 +1,8 @@
 """Dynamic tables in PostgreSQL: one column of a table that anybody may change.
 
-The table is read as a whole, and again only when the counters that PostgreSQL keeps of its changes have moved by more than our own changes: these
-are a moment behind (about a second), so what others change is seen a moment later. They are noted before the rows are read, so no change is missed.
+The table is read as a whole, and again only when the counters that PostgreSQL keeps of its changes have moved by more
+than our own changes: these are a moment behind (about a second), so what others change is seen a moment later. They
+are noted before the rows are read, so no change is missed.
 """
 
 from __future__ import annotations

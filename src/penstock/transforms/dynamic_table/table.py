@@ -1,7 +1,8 @@
 """A dynamic table of a pipeline, from one epoch to the next.
 
-Rows that come into it in an epoch are there for all checks of the same epoch: tables are brought up to date before queries run. An epoch that is run
-again adds and removes the same values again, which changes nothing; what others changed meanwhile it sees.
+Rows that come into it in an epoch are there for all checks of the same epoch: tables are brought up to date before
+queries run. An epoch that is run again adds and removes the same values again, which changes nothing; what others
+changed meanwhile it sees.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class DynamicTable(ABC):
 
     @abstractmethod
     def check(self, context: TransformContext, columns: StructType | None) -> None:
-        """Called by a dry run: refuse what cannot work, and change nothing; `columns` are those of its query, None without one."""
+        """Called by a dry run: refuse what cannot work, and change nothing; `columns` are those of its query, None
+        without one."""
 
     @abstractmethod
     def open(self, context: TransformContext, columns: StructType | None) -> None:

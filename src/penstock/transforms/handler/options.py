@@ -33,7 +33,8 @@ class HandlerOptions(Options):
     columns: Columns | None = Field(
         None,
         validation_alias="schema",
-        description="the columns of the rows that it answers, as `{id: bigint, name: string}` or DDL; default: those of the rows that it takes",
+        description="the columns of the rows that it answers, as `{id: bigint, name: string}` or DDL; "
+        "default: those of the rows that it takes",
     )
     schema_override: Columns | None = Field(None, description="another name for `schema`")
     timeout: Duration = Field(
@@ -42,7 +43,8 @@ class HandlerOptions(Options):
     retry_for: Duration = Field(
         "5 minutes",
         validate_default=True,
-        description="how long a request is tried again when the service does not answer, or answers 408, 425, 429 or 5xx; then the query fails",
+        description="how long a request is tried again when the service does not answer, or answers 408, "
+        "425, 429 or 5xx; then the query fails",
     )
 
     @field_validator("url")

@@ -1,4 +1,5 @@
-"""An HTTP service that handles rows, as Spark tasks ask it: several requests at once, each tried again while the service is away."""
+"""An HTTP service that handles rows, as Spark tasks ask it: several requests at once, each tried again while the
+service is away."""
 
 from __future__ import annotations
 
@@ -107,7 +108,8 @@ class ServiceClient:
             raise ConnectorError(
                 error.message,
                 code="HANDLER_UNREACHABLE",
-                hint="start the pipeline again when the service answers: it goes on where it was; wait longer with retry_for: 30 minutes",
+                hint="start the pipeline again when the service answers: it goes on where it was; wait "
+                "longer with retry_for: 30 minutes",
                 retryable=True,
             ) from error
 

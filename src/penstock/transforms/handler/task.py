@@ -1,4 +1,5 @@
-"""What a Spark task does with its rows: they are posted in portions, several at once, and the answers come in the order of the rows."""
+"""What a Spark task does with its rows: they are posted in portions, several at once, and the answers come in the
+order of the rows."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ class HandlerTask:
     parallelism: int
     keeps_failed: bool
     keys: tuple[str, ...] = ()
-    """The primary key, when answers have it too: rows that get no answer are deleted by it, as far as answers say which rows they are of."""
+    """The primary key, when answers have it too: rows that get no answer are deleted by it, as far as answers say
+    which rows they are of."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
@@ -116,7 +118,8 @@ class HandlerTask:
         return _Handled(rows, failed)
 
     def _origins(self, batch: pa.RecordBatch, rows: pa.RecordBatch, origins: list[int] | None) -> pa.Array:
-        """The row of the request that each row belongs to; where that is not known, any that has the same operation as all others."""
+        """The row of the request that each row belongs to; where that is not known, any that has the same operation
+        as all others."""
         if origins is not None:
             return pa.array(origins, pa.int64())
         if OPERATION in batch.schema.names and OPERATION in rows.schema.names:

@@ -1,6 +1,7 @@
 """Columns of Arrow from the values of an answer in JSON, exactly of the types of the schema.
 
-The host has checked whether a value is a number, a text, an object, and so on. What is left are texts: of decimals, times, dates and binaries.
+The host has checked whether a value is a number, a text, an object, and so on. What is left are texts: of decimals,
+times, dates and binaries.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Columns of Arrow as values for JSON.
 
-DECIMAL is a text; times and dates are ISO texts, binaries base64, maps objects. NaN and infinities, for which JSON has no numbers, are texts.
+DECIMAL is a text; times and dates are ISO texts, binaries base64, maps objects. NaN and infinities, for which JSON
+has no numbers, are texts.
 """
 
 from __future__ import annotations

@@ -114,7 +114,8 @@ class Enrich:
 
 
 def distinct(columns: Sequence[pa.Array]) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:
-    """The different keys of a batch, and for each row the index of its key; the index behind the last one when a part of its key is NULL."""
+    """The different keys of a batch, and for each row the index of its key; the index behind the last one when a part
+    of its key is NULL."""
     import numpy as np
 
     encoded = [_flat(column).dictionary_encode() for column in columns]

@@ -63,7 +63,8 @@ class LookupOptions(Options):
     url: str | None = Field(
         None,
         repr=False,
-        description="PostgreSQL: its address, default: `PENSTOCK_POSTGRES_URL`; HTTP: the address of a service, with the columns of "
+        description="PostgreSQL: its address, default: `PENSTOCK_POSTGRES_URL`; HTTP: the address of a "
+        "service, with the columns of "
         "`on` in braces for `method: GET`, as in `https://host/customers/{customer_id}`",
     )
     table: str | None = Field(None, description="PostgreSQL only: `table` or `schema.table`")
@@ -77,12 +78,14 @@ class LookupOptions(Options):
     schema_: Texts = Field(
         {},
         validation_alias="schema",
-        description="the columns with their types: those to add for http, which needs them, and all of a file in CSV or JSON, whose types "
+        description="the columns with their types: those to add for http, which needs them, and all of a "
+        "file in CSV or JSON, whose types "
         "are inferred without it",
     )
     method: Literal["GET", "POST"] = Field(
         "GET",
-        description="HTTP only: `GET` asks for one key at a time and is answered by an object, 404 where there is none; `POST` sends an array "
+        description="HTTP only: `GET` asks for one key at a time and is answered by an object, 404 where "
+        "there is none; `POST` sends an array "
         "of objects with keys and is answered by an array of objects, which have the key",
     )
     headers: Texts = Field({}, repr=False, description="HTTP only: more headers of each request")
@@ -99,7 +102,8 @@ class LookupOptions(Options):
     )
     missing: Missing = Field(
         "null",
-        description="what happens to a row whose key is not there: `null` leaves the columns empty, `drop` leaves the row out, `error` is an "
+        description="what happens to a row whose key is not there: `null` leaves the columns empty, "
+        "`drop` leaves the row out, `error` is an "
         "error of the row (`on_error`). Deletes pass",
     )
     timeout: Duration = Field(

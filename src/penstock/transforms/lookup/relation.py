@@ -44,7 +44,8 @@ class LookupRelation:
         self._read_at = 0.0
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """The rows for an epoch, with the columns of the key and those that are chosen; they stay the same until the next call."""
+        """The rows for an epoch, with the columns of the key and those that are chosen; they stay the same until the
+        next call."""
         now = self._clock()
         if self._frame is not None and now - self._read_at < self._options.ttl / 1000:
             return self._frame

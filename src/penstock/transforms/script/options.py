@@ -41,16 +41,19 @@ class ScriptOptions(Options):
         "javascript", description="the language: `javascript` (`js`) or `typescript` (`ts`)"
     )
     script: str = Field(
-        description="the program, with a function `invoke(row)`: what it returns is null (no row), an object (one row) or an array of objects"
+        description="the program, with a function `invoke(row)`: what it returns is null (no row), an "
+        "object (one row) or an array of objects"
     )
     columns: Columns | None = Field(
         None,
         validation_alias="schema",
-        description="the columns of what `invoke` returns, as `{id: bigint, name: string}` or DDL; default: those of the rows that it takes",
+        description="the columns of what `invoke` returns, as `{id: bigint, name: string}` or DDL; "
+        "default: those of the rows that it takes",
     )
     bigint: bool = Field(
         False,
-        description="whether BIGINT comes as a BigInt; otherwise it is a Number, and a row with one that a Number cannot hold exactly is an error",
+        description="whether BIGINT comes as a BigInt; otherwise it is a Number, and a row with one that "
+        "a Number cannot hold exactly is an error",
     )
     timeout: Duration = Field(
         "30 seconds", validate_default=True, description="how long a batch of up to 10,000 rows may take"

@@ -41,8 +41,9 @@ def names_invoke(script: str) -> bool:
 def forbidden_import(script: str) -> tuple[int, int] | None:
     """Return the line and column of the first import, as far as that can be seen without a parser of JavaScript.
 
-    Deno loads what a static import names without asking for a permission. Comments and texts are left out, so that they may speak of
-    imports; where a regular expression or a template hides the end of a text, `Program.check` sees what Deno's own parser sees.
+    Deno loads what a static import names without asking for a permission. Comments and texts are left out, so that
+    they may speak of imports; where a regular expression or a template hides the end of a text, `Program.check` sees
+    what Deno's own parser sees.
 
     >>> forbidden_import("const a = 1;\\nimport b from './b.js';")
     (2, 1)

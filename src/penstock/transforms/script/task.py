@@ -1,4 +1,5 @@
-"""What a Spark task does with its rows: they go through a process of Deno, which later tasks of the same Python worker use again."""
+"""What a Spark task does with its rows: they go through a process of Deno, which later tasks of the same Python
+worker use again."""
 
 from __future__ import annotations
 
@@ -188,7 +189,8 @@ class _Batch:
                 size += sum(column.nbytes for column in parts[-1][1])
                 if size > MOST_ANSWER_BYTES:
                     raise DataError(
-                        f"the script {self._task.node} made more than {MOST_ANSWER_BYTES / 1e9:g} GB of {self._batch.num_rows} rows",
+                        f"the script {self._task.node} made more than {MOST_ANSWER_BYTES / 1e9:g} GB of "
+                        f"{self._batch.num_rows} rows",
                         code="SCRIPT_MEMORY",
                         where=self._task.program.file,
                         hint="return less for each row",
