@@ -135,7 +135,8 @@ class Heap(Leaf):
     def begin_copy(self, count: int) -> None:
         """Copy what lives, at most `count` values, behind what there is."""
         below = self._end
-        copy = self._writing(below, count, self._chunks, joined=0) if is_text(self._kind) else None
+        # Without a value to copy, the next ones that come are at that address.
+        copy = self._writing(below, count, self._chunks, joined=0) if count and is_text(self._kind) else None
         self._join, self._paid = None, 0
         end = below if copy is None else below + count
         self._copy, self._below, self._end = copy, below, end

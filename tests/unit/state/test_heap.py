@@ -185,3 +185,22 @@ def test_a_fault_at_any_call_of_joins_and_copies_changes_no_key(kind: pa.DataTyp
                 subject.check()
                 if not broken:
                     break
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_copy_of_no_value_takes_no_address(saved: bool) -> None:
+    """All keys are dead: what comes next has the addresses behind them, also when that is saved before the copy ends."""
+    heap = Heap(TEXT)
+    heap.append(pa.array(["x", "y"], TEXT))
+    heap.commit()
+    heap.begin_copy(0)
+    start = heap.append(pa.array(["a", "b"], TEXT))
+    heap.commit()
+    if saved:
+        other = Heap(TEXT)
+        other.load(through_bytes(heap.save()))
+        heap = other
+    heap.end_copy()
+    assert heap.take(np.arange(start, start + 2)).to_pylist() == ["a", "b"]
+    heap.begin_copy(1)
+    assert heap.take(heap.copy(np.array([start + 1]))).to_pylist() == ["b"]
