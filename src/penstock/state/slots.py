@@ -225,15 +225,17 @@ class Slots(Composite):
         return super().memory() + 8 * self._free_count
 
     def save(self) -> Image:
-        free = np.concatenate([np.array(self._free[: self._free_count], np.int64), *self._released])
-        return Image({"size": self.size}, {"free": free}, super().save().parts)
+        free = np.array(self._free[: self._free_count], np.int64)
+        released = np.concatenate([free[:0], *self._released])  # the columns have not forgotten them yet
+        return Image({"size": self.size}, {"free": free, "released": released}, super().save().parts)
 
     def load(self, image: Image) -> None:
         super().load(image)
         self.size = self._size_before = image.values["size"]
         self._free = numpy_array(image, "free").tolist()
         self._free_count = self._free_count_before = len(self._free)
-        self._released = self._released_after = ()
+        released = numpy_array(image, "released")
+        self._released = self._released_after = (released,) if len(released) else ()
 
     def _alive(self, keys: Sequence[Numbers], numbers: Sequence[Numbers]) -> Bools:
         """Which index entries lead to a slot that still has their key."""

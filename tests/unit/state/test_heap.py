@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import count
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from penstock.state.heap import Heap
 from penstock.state.limits import LIMITS
 from penstock.state.slots import Slots
 from penstock.state.text_writer import TextWriter
+from seed import SEED
 from twin.faults import broken_at
 from twin.rigs import image_bits, through_bytes
 from twin.rows import small_state
@@ -204,3 +206,24 @@ def test_a_copy_of_no_value_takes_no_address(saved: bool) -> None:
     assert heap.take(np.arange(start, start + 2)).to_pylist() == ["a", "b"]
     heap.begin_copy(1)
     assert heap.take(heap.copy(np.array([start + 1]))).to_pylist() == ["b"]
+
+
+@pytest.mark.parametrize("kind", [TEXT, LIST], ids=str)
+def test_any_history_of_keys_maintenance_and_saving(kind: pa.DataType) -> None:
+    """All keys may die at once, maintenance may be left out, and any moment may be saved."""
+    draw = Random(SEED)
+    for _ in range(40):
+        with small_state():
+            keys_of = Keys(kind)
+            for _ in range(60):
+                live = len(keys_of.live)
+                keys_of.tick(
+                    draw.choice([0, 0, 1, 3, 9]), draw.choice([0, min(1, live), min(3, live), live, live])
+                )
+                if draw.random() < 0.8:
+                    keys_of.slots.maintain(LIMITS.fuel)
+                if draw.random() < 0.4:
+                    loaded = Slots([kind, pa.int64()])
+                    loaded.load(through_bytes(keys_of.slots.save()))
+                    keys_of.slots = loaded
+                keys_of.check()
