@@ -391,12 +391,15 @@ def _new_producer(conf: Mapping[str, Any], faults: list[KafkaError]) -> Producer
 
 
 def _noting_refusals(faults: list[KafkaError]) -> Callable[[KafkaError], None]:
-    """What notes that the broker refuses to talk, which the client tells in no other way."""
+    """What notes that the broker refuses to talk, which the client tells in no other way, and fatal errors, whose
+    exceptions it may lose."""
     from confluent_kafka import KafkaError
 
     def on_error(error: KafkaError) -> None:
-        if error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED) or (
-            error.code() == KafkaError._SSL and "verify failed" in error.str()
+        if (
+            error.fatal()
+            or error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
+            or (error.code() == KafkaError._SSL and "verify failed" in error.str())
         ):
             faults.append(error)
 
